@@ -132,6 +132,12 @@ func (p *Peer) send(message *Message, body []byte) error {
 // error: with the reply, with the other side's *Error and its message, or with ErrPeerGone. It runs on the reading
 // goroutine and must not block. It may run before Start returns.
 func (p *Peer) Start(request *Message, body []byte, done func(reply *Message, body []byte, err error)) (uint64, error) {
+	return p.StartPrepared(request, body, nil, done)
+}
+
+// StartPrepared is Start with a function that learns the request's ID before anything is sent, so that what the other
+// side sends about the request can not arrive earlier. prepare may be nil.
+func (p *Peer) StartPrepared(request *Message, body []byte, prepare func(id uint64), done func(reply *Message, body []byte, err error)) (uint64, error) {
 	id := p.nextID.Add(1)
 	request.ID = id
 	p.mu.Lock()
@@ -141,6 +147,9 @@ func (p *Peer) Start(request *Message, body []byte, done func(reply *Message, bo
 	}
 	p.pending[id] = done
 	p.mu.Unlock()
+	if prepare != nil {
+		prepare(id)
+	}
 	if err := p.send(request, body); err != nil {
 		p.mu.Lock()
 		_, waiting := p.pending[id]
