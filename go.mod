@@ -1,6 +1,6 @@
 module github.com/comfy-supervisor/comfy-supervisor
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/Microsoft/go-winio v0.6.4 // indirect
