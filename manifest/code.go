@@ -17,6 +17,7 @@ const (
 	CodeSyntax       Code = "syntax"
 	CodeDuplicateKey Code = "duplicate-key"
 	CodeNesting      Code = "nesting"
+	CodeTooMany      Code = "too-many"
 
 	// Structure.
 	CodeUnknownTable   Code = "unknown-table"

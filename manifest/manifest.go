@@ -88,6 +88,8 @@ type Stripped struct {
 	Table  string // "pypi-dependencies", "target.linux-64.dependencies", "cuda.packages"
 	Reason string
 	At     Position
+
+	path []string // Table's parts
 }
 
 // CondaDependency is one package of a [dependencies] table and its kin: a conda match specification.
@@ -147,7 +149,6 @@ type Target struct {
 	HostDependencies   []CondaDependency
 	BuildDependencies  []CondaDependency
 	Constraints        []CondaDependency
-	PyPIOptions        PyPIOptions
 	Activation         Activation
 	SystemRequirements map[string]any
 	At                 Position
