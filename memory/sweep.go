@@ -21,6 +21,9 @@ const (
 	Gone     Phase = "gone"
 )
 
+// computes tells whether a call runs.
+func (p Phase) computes() bool { return p == Busy }
+
 // Idle tells whether nothing computes and the process can be asked.
 func (p Phase) Idle() bool { return p == Ready || p == Released }
 

@@ -1,0 +1,380 @@
+package memory
+
+import (
+	"slices"
+	"time"
+)
+
+// waiter is an ask that has not been answered.
+type waiter struct {
+	ask      Ask
+	need     need
+	member   *member
+	card     *card
+	order    uint64
+	since    time.Time
+	deadline time.Time
+	passed   int  // later asks that were granted before this one
+	told     bool // the wait was made an event
+}
+
+// Ask takes a load's request. The answer is in this outcome or in a later one; the same ID asked again gets the same
+// answer and no second lease. A party's thread loads one thing at a time, so a new ask drops its older one on the same
+// device, and the lease of an older load there.
+func (b *Books) Ask(now time.Time, ask Ask) Outcome {
+	var out Outcome
+	if answer, ok := b.settled.find(ask.ID); ok {
+		out.Answers = append(out.Answers, answer)
+		return out
+	}
+	if b.waiting[ask.ID] != nil {
+		return out // doubled on its way here
+	}
+	m := b.members[ask.Party]
+	if m == nil {
+		b.answer(&out, Answer{Ask: ask.ID, Party: ask.Party, Device: ask.Device, Verdict: Dropped, Cause: CauseStale})
+		return out
+	}
+	if wrong := repairAsk(&ask); wrong != nil {
+		out.Events = append(out.Events, Event{Kind: EventObjection, Party: ask.Party, Device: ask.Device, Cause: "repaired", Terms: wrong})
+	}
+	c := b.card(ask.Device)
+	for _, older := range b.waitersOf(ask.Party) {
+		if older.card == c {
+			b.drop(now, older, CauseSuperseded, &out)
+		}
+	}
+	for _, lease := range slices.Clone(c.leases) {
+		if lease.Party == ask.Party {
+			b.endLease(now, lease, CauseSuperseded, &out)
+		}
+	}
+	b.asked++
+	w := &waiter{ask: ask, need: needOf(&ask, &b.rules), member: m, card: c, order: b.asked, since: now, deadline: ask.Deadline}
+	if w.deadline.IsZero() {
+		w.deadline = now.Add(b.rules.AskWait)
+	}
+	b.limit(w, &out)
+	b.waiting[ask.ID] = w
+	m.waits++
+	c.queue = append(c.queue, w)
+	b.renew(now, m)
+	return b.settle(now, out)
+}
+
+// limit applies an operator's cap to an ask: what does not fit under it is not admitted, and a cap under which not even
+// the smallest piece could be computed is said before the load fails.
+func (b *Books) limit(w *waiter, out *Outcome) {
+	cap := w.member.vramCap
+	if cap <= 0 {
+		return
+	}
+	held := b.holder(w.member, w.card.device).charge
+	room := max(0, cap-held)
+	least := addBytes(w.need.work, w.ask.LargestTensor)
+	if room < min(least, w.need.take) {
+		out.Events = append(out.Events, Event{Kind: EventCap, Party: w.ask.Party, Device: w.card.device, Cause: "vram_cap", Terms: Terms{
+			Amount("cap", cap), Amount("held", held), Amount("computing takes", w.need.work), Amount("largest tensor", w.ask.LargestTensor)}})
+	}
+	if w.need.take > room {
+		over := w.need.take - room
+		w.need.take, w.need.total = room, max(0, w.need.total-over)
+		w.need.work = min(w.need.work, room)
+		w.need.terms = append(w.need.terms, Amount("left under the cap", room))
+	}
+}
+
+// Withdraw notes that a process no longer waits for an answer and went on under upstream's rules.
+func (b *Books) Withdraw(now time.Time, ask string) Outcome {
+	var out Outcome
+	if w := b.waiting[ask]; w != nil {
+		b.force(now, w, CauseWithdrawn, &out)
+	}
+	return b.settle(now, out)
+}
+
+// Resident notes that a load has ended and its weights are on the device. Its lease then covers the computation alone,
+// as soon as a reading of the card has seen the weights.
+func (b *Books) Resident(now time.Time, ask string) Outcome {
+	var out Outcome
+	if lease := b.leases[ask]; lease != nil && lease.residentAt.IsZero() {
+		lease.residentAt, lease.RenewedAt = now, now
+		c := b.cards[lease.Device]
+		if len(c.queue) > 0 {
+			b.wantReading(now, c, &out)
+		}
+	}
+	return b.settle(now, out)
+}
+
+// Finished ends the lease of a load whose computation is over, or that failed.
+func (b *Books) Finished(now time.Time, ask string) Outcome {
+	var out Outcome
+	if lease := b.leases[ask]; lease != nil {
+		b.endLease(now, lease, "finished", &out)
+	}
+	return b.settle(now, out)
+}
+
+// Tick does what only the passing of time brings: deadlines, releases that nobody answered, leases that lapse, readings
+// that did not come.
+func (b *Books) Tick(now time.Time) Outcome {
+	var out Outcome
+	for _, c := range b.order {
+		for _, lease := range slices.Clone(c.leases) {
+			if elapsed(lease.RenewedAt, now) >= b.lapse(lease) {
+				b.endLease(now, lease, "lapsed", &out)
+			}
+		}
+		b.giveUpReleases(now, c, &out)
+		if !c.wanted.IsZero() && elapsed(c.wanted, now) >= b.rules.ReadWait {
+			if c.known {
+				b.look(c, b.fromBooks(now, c), &out)
+			} else {
+				for _, w := range slices.Clone(c.queue) {
+					b.force(now, w, CauseNoReading, &out)
+				}
+				c.wanted = time.Time{}
+			}
+		}
+		for _, w := range slices.Clone(c.queue) {
+			if !now.Before(w.deadline) {
+				b.force(now, w, CauseDeadline, &out)
+			}
+		}
+	}
+	return b.settle(now, out)
+}
+
+// settle grants what fits, asks for releases where something is short, and breaks waits that would never end, until
+// nothing changes any more. It is the end of every transaction.
+func (b *Books) settle(now time.Time, out Outcome) Outcome {
+	for {
+		for _, c := range b.order {
+			if len(c.queue) > 0 {
+				b.admit(now, c, &out)
+			}
+		}
+		if len(b.waiting) < 2 || !b.breakCycle(now, &out) {
+			break
+		}
+	}
+	out.Next = b.next()
+	return out
+}
+
+// admit goes through one card's queue in the order of asking.
+func (b *Books) admit(now time.Time, c *card, out *Outcome) {
+	if !c.known || elapsed(c.reading.At, now) > b.rules.ReadingAge {
+		b.wantReading(now, c, out)
+	}
+	if !c.wanted.IsZero() {
+		return // neither grants nor releases stand on an old picture
+	}
+	available := b.available(c)
+	var ahead Bytes // wanted by earlier asks that still wait
+	for _, w := range slices.Clone(c.queue) {
+		reach := b.reach(w)
+		want := min(w.need.total, max(0, reach))
+		fits := available-ahead >= want
+		overtakes := !fits && available >= want && w.need.total == want && b.mayOvertake(c, w)
+		if fits || overtakes {
+			verdict, cause := Granted, CauseFits
+			if want < w.need.total {
+				verdict, cause = Short, CauseNothing
+			}
+			if overtakes {
+				b.noteOvertaking(c, w)
+			}
+			available -= b.grant(now, w, verdict, cause, available, reach, out)
+			continue
+		}
+		b.planReleases(now, w, addBytes(addBytes(ahead, want), -available), tierOtherHost, out)
+		if !w.told {
+			w.told = true
+			out.Events = append(out.Events, Event{Kind: EventWaiting, Party: w.ask.Party, Device: c.device, Cause: "short_of_memory",
+				Terms: append(slices.Clone(w.need.terms), Amount("free", c.reading.Free), Amount("promised to others", c.reading.Free-available),
+					Amount("wanted by earlier asks", ahead), Amount("within reach", reach))})
+		}
+		ahead = addBytes(ahead, want)
+	}
+}
+
+// mayOvertake tells whether every earlier ask can still be passed.
+func (b *Books) mayOvertake(c *card, w *waiter) bool {
+	for _, other := range c.queue {
+		if other.order < w.order && other.passed >= b.rules.Overtakes {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *Books) noteOvertaking(c *card, w *waiter) {
+	for _, other := range c.queue {
+		if other.order < w.order {
+			other.passed++
+		}
+	}
+}
+
+// available is what no live lease holds back, in bytes; below zero after forced leases and when a foreign process takes
+// what was promised.
+func (b *Books) available(c *card) Bytes {
+	available := c.reading.Free
+	for _, lease := range c.leases {
+		available = addBytes(available, -lease.outstanding(b.confirmed(lease)))
+	}
+	return available
+}
+
+// confirmed is a lease's party's charge on its card as the last reading has seen it.
+func (b *Books) confirmed(lease *Lease) Bytes {
+	if m := b.members[lease.Party]; m != nil {
+		for _, h := range m.holders {
+			if h.card.device == lease.Device {
+				return h.confirmed
+			}
+		}
+	}
+	return 0
+}
+
+// grant opens a lease and answers. It returns what the lease holds back.
+func (b *Books) grant(now time.Time, w *waiter, verdict Verdict, cause string, available, reach Bytes, out *Outcome) Bytes {
+	held := w.need.take
+	if verdict == Short {
+		held = min(held, max(0, available))
+	}
+	b.lease(now, w, held, false)
+	b.conclude(now, w, verdict, cause, held, available, reach, out)
+	return held
+}
+
+// force lets a load go on under upstream's own rules. Its lease holds what is there for it, and at least what computing
+// takes, which may not fit.
+func (b *Books) force(now time.Time, w *waiter, cause string, out *Outcome) {
+	available := b.available(w.card)
+	held := max(min(w.need.take, max(0, available)), min(w.need.take, w.need.work))
+	b.lease(now, w, held, true)
+	b.conclude(now, w, Forced, cause, held, available, b.reach(w), out)
+}
+
+func (b *Books) lease(now time.Time, w *waiter, bytes Bytes, forced bool) {
+	h := b.holder(w.member, w.card.device)
+	lease := &Lease{Ask: w.ask.ID, Party: w.ask.Party, Device: w.card.device, Bytes: bytes, Forced: forced,
+		GrantedAt: now, RenewedAt: now, work: min(w.need.work, bytes), base: h.confirmed}
+	b.leases[lease.Ask] = lease
+	w.card.leases = append(w.card.leases, lease)
+}
+
+// conclude takes an ask out of the queue and answers it.
+func (b *Books) conclude(now time.Time, w *waiter, verdict Verdict, cause string, held, available, reach Bytes, out *Outcome) {
+	b.remove(w)
+	others := max(0, w.card.reading.Free-available)
+	b.answer(out, Answer{Ask: w.ask.ID, Party: w.ask.Party, Device: w.card.device, Verdict: verdict, Cause: cause, Lease: held,
+		Reserve: b.reserveFor(w, available), Waited: elapsed(w.since, now),
+		Terms: append(slices.Clone(w.need.terms), Amount("free", w.card.reading.Free), Amount("promised to others", others),
+			Amount("available", available), Amount("within reach", reach), Amount("lease", held), Span("waited", elapsed(w.since, now)),
+			Fact("read from", string(w.card.reading.Source)))})
+}
+
+// reserveFor is the EXTRA_RESERVED_VRAM under which upstream's own sum, made from the process's own reading of free
+// memory, leaves alone what is promised to others, what a process-local reading does not see, and what is beyond an
+// operator's cap.
+func (b *Books) reserveFor(w *waiter, available Bytes) float64 {
+	reading := &w.card.reading
+	held := b.holder(w.member, w.card.device).charge
+	own := reading.Free // what the process itself reads as free
+	if reading.ProcessLocal {
+		own = max(reading.Free, reading.Total-reading.Driver-held)
+	}
+	usable := min(available, reading.Free)
+	if limit := w.member.vramCap; limit > 0 {
+		usable = min(usable, max(0, limit-held))
+	}
+	return w.ask.Load.Reserve + float64(max(0, addBytes(own, -max(0, usable))))
+}
+
+// drop answers an ask that nobody waits for any more.
+func (b *Books) drop(now time.Time, w *waiter, cause string, out *Outcome) {
+	b.remove(w)
+	b.answer(out, Answer{Ask: w.ask.ID, Party: w.ask.Party, Device: w.card.device, Verdict: Dropped, Cause: cause, Waited: elapsed(w.since, now)})
+}
+
+func (b *Books) remove(w *waiter) {
+	delete(b.waiting, w.ask.ID)
+	w.member.waits--
+	w.card.queue = slices.DeleteFunc(w.card.queue, func(other *waiter) bool { return other == w })
+}
+
+func (b *Books) answer(out *Outcome, answer Answer) {
+	b.settled.add(answer)
+	out.Answers = append(out.Answers, answer)
+	out.Events = append(out.Events, Event{Kind: EventAnswered, Party: answer.Party, Device: answer.Device,
+		Cause: string(answer.Verdict) + "/" + answer.Cause, Terms: answer.Terms})
+}
+
+func (b *Books) endLeases(now time.Time, m *member, cause string, out *Outcome) {
+	for _, h := range m.holders {
+		for _, lease := range slices.Clone(h.card.leases) {
+			if lease.Party == m.party {
+				b.endLease(now, lease, cause, out)
+			}
+		}
+	}
+}
+
+func (b *Books) endLease(now time.Time, lease *Lease, cause string, out *Outcome) {
+	c := b.cards[lease.Device]
+	left := lease.outstanding(b.confirmed(lease))
+	delete(b.leases, lease.Ask)
+	c.leases = slices.DeleteFunc(c.leases, func(other *Lease) bool { return other == lease })
+	out.Events = append(out.Events, Event{Kind: EventLeaseEnded, Party: lease.Party, Device: lease.Device, Cause: cause,
+		Terms: Terms{Amount("granted", lease.Bytes), Amount("not used", left), Span("held", elapsed(lease.GrantedAt, now))}})
+	if len(c.queue) > 0 {
+		b.wantReading(now, c, out)
+	}
+}
+
+// lapse is how long a lease may go without a sign of life.
+func (b *Books) lapse(lease *Lease) time.Duration {
+	if lease.Working {
+		return b.rules.WorkLapse
+	}
+	return b.rules.LoadLapse
+}
+
+// renew notes a sign of life on every lease of a party.
+func (b *Books) renew(now time.Time, m *member) {
+	for _, h := range m.holders {
+		for _, lease := range h.card.leases {
+			if lease.Party == m.party && now.After(lease.RenewedAt) {
+				lease.RenewedAt = now
+			}
+		}
+	}
+}
+
+// wantReading asks for a fresh reading, once.
+func (b *Books) wantReading(now time.Time, c *card, out *Outcome) {
+	if c.wanted.IsZero() {
+		c.wanted = now
+		out.Read = append(out.Read, c.device)
+	}
+}
+
+func (b *Books) waitersOf(party Party) (found []*waiter) {
+	m := b.members[party]
+	if m == nil || m.waits == 0 {
+		return nil
+	}
+	for _, c := range b.order {
+		for _, w := range c.queue {
+			if w.ask.Party == party {
+				found = append(found, w)
+			}
+		}
+	}
+	return found
+}
