@@ -1,0 +1,67 @@
+package envbuild
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// backend carries plans out. What it makes lies in the job's revision folder and nowhere else, but for its
+// own caches.
+type backend interface {
+	// build fills job.Prefix. An error leaves whatever is there to the caller, who removes it.
+	build(ctx context.Context, job *job) (received, error)
+}
+
+// job is one revision to be built.
+type job struct {
+	Plan        *Plan
+	Revision    string // folder, exists
+	Prefix      string // folder of the interpreter's prefix, to be made
+	Interpreter chosenPython
+	Lock        string // a lock file to build from exactly; "" resolves
+	Preferences string // a lock file of an earlier revision whose versions are kept where they still do; "" for none
+	Busy        string // lock file that is held while processes of the build may live
+	Log         io.Writer
+	Report      Reporter
+}
+
+// received is what a build brought about, as far as the plan left it open.
+type received struct {
+	Build     string `json:"build,omitempty"`    // torch's build kind as installed
+	Index     string `json:"index,omitempty"`    // where the torch family came from, "" the default index
+	Installer string `json:"installer"`          // "uv 0.13.9 (PATH)"
+	Left      string `json:"left_out,omitempty"` // a pin that has no wheel for this platform
+}
+
+// step reports what is being done now.
+func (j *job) step(format string, arguments ...any) { j.tell(EventStep, format, arguments...) }
+
+// line reports something that stays true of the environment.
+func (j *job) line(format string, arguments ...any) { j.tell(EventLine, format, arguments...) }
+
+func (j *job) tell(kind, format string, arguments ...any) {
+	text := fmt.Sprintf(format, arguments...)
+	fmt.Fprintf(j.Log, "# %s\n", text)
+	j.Report(Event{Time: now(), Kind: kind, Environment: j.Plan.Name, Text: text})
+}
+
+// BuildError is a failure of an installer, with its reason in few lines.
+type BuildError struct {
+	Environment string
+	Doing       string
+	Reason      string
+	Log         string // file with the installer's full text
+	Cause       error
+}
+
+func (e *BuildError) Error() string {
+	text := fmt.Sprintf("building %s: %s failed: %s", e.Environment, e.Doing, strings.TrimSpace(e.Reason))
+	if e.Log != "" {
+		text += "\n  full text: " + e.Log
+	}
+	return text
+}
+
+func (e *BuildError) Unwrap() error { return e.Cause }

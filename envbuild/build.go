@@ -1,0 +1,309 @@
+package envbuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/comfy-supervisor/comfy-supervisor/manifest"
+)
+
+// Configuration is what a build needs to know besides the host and the packs.
+type Configuration struct {
+	Root      string // environment root; ours is <Root>/comfy-supervisor
+	Cache     string // our cache folder: fetched tools, what interpreters said
+	UV        string // path of uv, "" to look for it
+	Endpoints Endpoints
+	Environ   []string // NAME=value lines, of the command that builds
+	Jobs      int      // environments built side by side; 0 means one for each processor, at most four
+	// Guard is the command line that starts ServeGuard; nil means this program with GuardCommand.
+	Guard  []string
+	Report Reporter // nil for none
+}
+
+// Outcomes of one environment.
+const (
+	OutcomeBuilt     = "built"
+	OutcomeReused    = "reused" // a complete revision of the same plan was there
+	OutcomeUnchanged = "unchanged"
+	OutcomeFailed    = "failed"
+	OutcomeCancelled = "cancelled"
+	OutcomeInvalid   = "invalid" // the manifest has errors
+)
+
+// Result is what became of one manifest.
+type Result struct {
+	Environment string                `json:"environment"`
+	Manifest    string                `json:"manifest"`
+	Outcome     string                `json:"outcome"`
+	Stack       string                `json:"stack,omitempty"`
+	Prefix      string                `json:"prefix,omitempty"`
+	Revision    string                `json:"revision,omitempty"`
+	Seconds     float64               `json:"seconds"`
+	Lines       []string              `json:"lines,omitempty"`
+	Why         []string              `json:"why,omitempty"` // what made the build necessary
+	Error       string                `json:"error,omitempty"`
+	Diagnostics []manifest.Diagnostic `json:"-"`
+	Err         error                 `json:"-"`
+	Plan        *Plan                 `json:"plan,omitempty"`
+}
+
+// Work is one manifest with what was read of it.
+type Work struct {
+	Found       manifest.Found
+	Parsed      *manifest.Manifest
+	Diagnostics []manifest.Diagnostic
+}
+
+// Discover finds and parses the manifests of pack folders or of a ComfyUI. The diagnostics are about places;
+// those of a file are with its work.
+func Discover(folders []string, platform PlatformFacts) ([]Work, []manifest.Diagnostic) {
+	found, problems := manifest.DiscoverAll(folders)
+	work := make([]Work, len(found))
+	for i, one := range found {
+		work[i].Found = one
+		content, problem := manifest.ReadFile(one.File)
+		if problem != nil {
+			work[i].Diagnostics = []manifest.Diagnostic{*problem}
+			continue
+		}
+		work[i].Parsed, work[i].Diagnostics = manifest.ParseFor(manifest.Platform(platform.OS, platform.Arch), one.File, content)
+	}
+	return work, problems
+}
+
+// Builder builds environments for one host. Its methods may be called one after another; close it when done.
+type Builder struct {
+	configuration Configuration
+	facts         Facts
+	store         *Store
+	indexes       *indexes
+	prober        prober
+
+	hostLock sync.Mutex
+	host     string // file name of the host facts in the store, once saved
+
+	toolLock sync.Mutex
+	tool     *uvTool // once found
+}
+
+// NewBuilder prepares builds for a host.
+func NewBuilder(configuration Configuration, facts Facts) (*Builder, error) {
+	store, err := OpenStore(configuration.Root)
+	if err != nil {
+		return nil, err
+	}
+	if configuration.Report == nil {
+		configuration.Report = func(Event) {}
+	}
+	if configuration.Jobs <= 0 {
+		configuration.Jobs = min(runtime.NumCPU(), 4)
+	}
+	if facts.Platform.OS != runtime.GOOS || facts.Platform.Arch != runtime.GOARCH {
+		return nil, fmt.Errorf("the host facts are of %s/%s; environments for it can not be built on %s/%s", facts.Platform.OS,
+			facts.Platform.Arch, runtime.GOOS, runtime.GOARCH)
+	}
+	return &Builder{configuration: configuration, facts: facts, store: store, indexes: newIndexes(),
+		prober: prober{cache: configuration.Cache}}, nil
+}
+
+// Close ends the builder's idle connections.
+func (b *Builder) Close() { b.indexes.close() }
+
+// Plan decides for one manifest, without building.
+func (b *Builder) Plan(work Work) (*Plan, error) {
+	if manifest.HasErrors(work.Diagnostics) {
+		return nil, fmt.Errorf("%s has errors", work.Found.File)
+	}
+	return NewPlan(work.Found, work.Parsed, b.facts, b.configuration.Endpoints)
+}
+
+// Build brings environments up to date, several side by side, and returns what became of each, in the same order.
+// A failure of one does not stop the others.
+func (b *Builder) Build(ctx context.Context, work []Work) []Result {
+	results := make([]Result, len(work))
+	slots := make(chan struct{}, b.configuration.Jobs)
+	var group sync.WaitGroup
+	for i, one := range work {
+		group.Go(func() {
+			select {
+			case slots <- struct{}{}:
+				defer func() { <-slots }()
+			case <-ctx.Done():
+			}
+			results[i] = b.one(ctx, one)
+		})
+	}
+	group.Wait()
+	return results
+}
+
+// one brings one environment up to date.
+func (b *Builder) one(ctx context.Context, work Work) Result {
+	begin := time.Now()
+	result := Result{Environment: work.Found.Name, Manifest: work.Found.File, Diagnostics: work.Diagnostics}
+	finish := func(outcome string, err error) Result {
+		result.Outcome, result.Err, result.Seconds = outcome, err, time.Since(begin).Seconds()
+		if err != nil {
+			result.Error = err.Error()
+			b.report(EventFailed, result.Environment, err.Error())
+		}
+		return result
+	}
+	if manifest.HasErrors(work.Diagnostics) {
+		return finish(OutcomeInvalid, fmt.Errorf("%s has errors; nothing is built from it", work.Found.File))
+	}
+	plan, err := b.Plan(work)
+	if err != nil {
+		return finish(OutcomeFailed, err)
+	}
+	result.Stack, result.Lines, result.Plan = plan.Stack, plan.Lines, plan
+	outcome, err := b.update(ctx, plan, &result)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return finish(OutcomeCancelled, fmt.Errorf("building %s: cancelled: %w", plan.Name, ctx.Err()))
+	case err != nil:
+		return finish(OutcomeFailed, err)
+	}
+	result = finish(outcome, nil)
+	if outcome == OutcomeUnchanged {
+		b.report(EventUnchanged, plan.Name, "unchanged")
+	} else {
+		b.report(EventBuilt, plan.Name, outcome+" in "+time.Since(begin).Round(10*time.Millisecond).String())
+	}
+	return result
+}
+
+func (b *Builder) report(kind, environment, text string) {
+	b.configuration.Report(Event{Time: now(), Kind: kind, Environment: environment, Text: text})
+}
+
+// Check says whether a plan's environment is up to date and, if not, what makes a build necessary. It reads
+// files only.
+func (b *Builder) Check(plan *Plan) (unchanged bool, why []string) {
+	_, _, why = b.check(plan)
+	return len(why) == 0, why
+}
+
+// check answers the three questions: is there an environment for this manifest and this host's stack, does the
+// plan still say what it was built from, and is it whole.
+func (b *Builder) check(plan *Plan) (string, *stamp, []string) {
+	entry := b.store.readRecord(plan)
+	if entry == nil {
+		return "", nil, []string{"nothing is built from this manifest for " + plan.HostStack}
+	}
+	if entry.PlanHash != plan.Hash || entry.Stack != plan.Stack {
+		changes := changedInputs(entry.Inputs, plan.Inputs)
+		if len(changes) == 0 {
+			changes = []string{"the plan differs from the one that was built"}
+		}
+		return "", nil, changes
+	}
+	revision := b.store.revision(plan, entry.Revision)
+	mark, err := readStamp(revision)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "", nil, []string{"the environment " + revision + " is gone"}
+	case err != nil:
+		return "", nil, []string{err.Error()}
+	}
+	if damage := mark.damage(revision); damage != "" {
+		return "", nil, []string{damage}
+	}
+	return revision, mark, nil
+}
+
+// update makes a plan's environment be there.
+func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (string, error) {
+	revision, mark, why := b.check(plan)
+	if len(why) == 0 {
+		return OutcomeUnchanged, b.register(plan, revision, mark, result)
+	}
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	directory := b.store.directory(plan)
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return "", fmt.Errorf("making the environment's folder: %w; set COMFY_ENV_ROOT to a folder that can be written", err)
+	}
+	hold, err := b.lock(ctx, plan, directory)
+	if err != nil {
+		return "", err
+	}
+	defer hold.release()
+	if hold.waited { // the other build may have made just this
+		if revision, mark, why = b.check(plan); len(why) == 0 {
+			return OutcomeUnchanged, b.register(plan, revision, mark, result)
+		}
+	}
+	result.Why = why
+	for _, reason := range why {
+		b.report(EventWhy, plan.Name, reason)
+	}
+	for _, line := range plan.Lines {
+		b.report(EventLine, plan.Name, line)
+	}
+	if err := removeIncomplete(directory); err != nil {
+		return "", err
+	}
+	same, _, err := revisions(directory, plan.Hash)
+	if err != nil {
+		return "", err
+	}
+	for _, candidate := range same {
+		if mark, err := readStamp(candidate); err == nil && mark.damage(candidate) == "" {
+			return OutcomeReused, b.adopt(plan, candidate, mark, result)
+		}
+	}
+	revision, mark, err = b.make(ctx, plan, directory, result)
+	if err != nil {
+		return "", err
+	}
+	return OutcomeBuilt, b.adopt(plan, revision, mark, result)
+}
+
+// adopt makes a complete revision the one that is used from now on.
+func (b *Builder) adopt(plan *Plan, revision string, mark *stamp, result *Result) error {
+	if err := setCurrent(b.store.directory(plan), revision); err != nil {
+		return err
+	}
+	return b.register(plan, revision, mark, result)
+}
+
+// register writes the record and fills the result in.
+func (b *Builder) register(plan *Plan, revision string, mark *stamp, result *Result) error {
+	host, err := b.saveHost()
+	if err != nil {
+		return err
+	}
+	result.Revision, result.Prefix = revision, prefixOf(revision)
+	for _, line := range mark.Lines {
+		if !slices.Contains(result.Lines, line) {
+			result.Lines = append(result.Lines, line)
+		}
+	}
+	return b.store.writeRecord(plan, revision, mark, host)
+}
+
+// saveHost keeps the host's facts beside the records, once per build.
+func (b *Builder) saveHost() (string, error) {
+	b.hostLock.Lock()
+	defer b.hostLock.Unlock()
+	if b.host != "" {
+		return b.host, nil
+	}
+	name, err := b.store.saveHost(b.facts)
+	if err != nil {
+		return "", err
+	}
+	b.host = name
+	return name, nil
+}
+
+// now is the time of events.
+func now() time.Time { return time.Now() }

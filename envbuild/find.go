@@ -1,0 +1,284 @@
+package envbuild
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/comfy-supervisor/comfy-supervisor/manifest"
+)
+
+// Environment is one that was built and can be used.
+type Environment struct {
+	Name           string            `json:"name"`
+	Stack          string            `json:"stack"`
+	HostStack      string            `json:"host_stack"`
+	Revision       string            `json:"revision"`
+	Prefix         string            `json:"prefix"`
+	Python         string            `json:"python"` // its interpreter
+	PythonVersion  string            `json:"python_version"`
+	PackDirectory  string            `json:"pack_directory"`
+	NodesDirectory string            `json:"nodes_directory"`
+	Manifest       string            `json:"manifest"`
+	ComfyUI        string            `json:"comfyui,omitempty"`
+	Variables      map[string]string `json:"variables,omitempty"` // the manifest's, for the worker
+	Options        manifest.Options  `json:"options"`
+	Facts          Facts             `json:"facts"` // of the host it was built for
+	BuiltAt        time.Time         `json:"built_at"`
+	PlanHash       string            `json:"plan_hash"`
+	Backend        string            `json:"backend"` // BackendUV or BackendPixi
+}
+
+// Query narrows a search.
+type Query struct {
+	ComfyUI  string // folder of the asking host's ComfyUI, "" for none: its packs come first
+	Stack    string // the asking host's stack, or an environment's own
+	AnyStack bool   // environments of every stack count
+}
+
+// NotFoundError says that no environment has a name.
+type NotFoundError struct {
+	Name    string
+	Nearest []string // names that exist, the most similar first
+	Stacks  []string // stacks for which the name exists, none of them the asked one
+	Wanted  string   // the stack that was asked for
+}
+
+func (e *NotFoundError) Error() string {
+	switch {
+	case len(e.Stacks) > 0:
+		return fmt.Sprintf("environment %q is built for %s and not for %s, which this host needs; run `comfy-supervisor build` for this host",
+			e.Name, strings.Join(e.Stacks, ", "), e.Wanted)
+	case len(e.Nearest) > 0:
+		return fmt.Sprintf("no environment %q; the nearest name is %q", e.Name, e.Nearest[0])
+	}
+	return fmt.Sprintf("no environment %q: none has been built; run `comfy-supervisor build`", e.Name)
+}
+
+// AmbiguousError says that a name stands for several environments.
+type AmbiguousError struct {
+	Name       string
+	Candidates []Environment
+}
+
+func (e *AmbiguousError) Error() string {
+	var lines strings.Builder
+	fmt.Fprintf(&lines, "environment %q is ambiguous; name the ComfyUI or the stack:", e.Name)
+	for _, candidate := range e.Candidates {
+		fmt.Fprintf(&lines, "\n  %s  %s", candidate.Stack, candidate.PackDirectory)
+	}
+	return lines.String()
+}
+
+// NotBuiltError says that a pack asks for an environment that is not there.
+type NotBuiltError struct {
+	Name          string
+	PackDirectory string
+	Reason        string
+}
+
+func (e *NotBuiltError) Error() string {
+	return fmt.Sprintf("environment %q of %s is not built (%s); run `comfy-supervisor build %s`", e.Name, e.PackDirectory, e.Reason, e.PackDirectory)
+}
+
+// Find returns the environment of a name: among the packs of the query's ComfyUI first, then among all that
+// are recorded for its stack. The errors for a name are *NotFoundError, *AmbiguousError and *NotBuiltError.
+func (s *Store) Find(name string, query Query) (Environment, error) {
+	entries, err := s.load()
+	if err != nil {
+		return Environment{}, err
+	}
+	named := slices.DeleteFunc(slices.Clone(entries), func(entry *record) bool { return entry.Name != name })
+	var found []*record
+	if query.ComfyUI != "" {
+		inside := slices.DeleteFunc(slices.Clone(named), func(entry *record) bool { return !belongsTo(entry.PackDirectory, query.ComfyUI) })
+		found = slices.DeleteFunc(slices.Clone(inside), func(entry *record) bool { return !query.matches(entry) })
+		if len(found) == 0 {
+			if pack := packOf(query.ComfyUI, name); pack != "" {
+				reason := "nothing was built from its manifest"
+				if len(inside) > 0 {
+					reason = fmt.Sprintf("it is built for %s, this host needs %s", inside[0].HostStack, query.Stack)
+				}
+				return Environment{}, &NotBuiltError{Name: name, PackDirectory: pack, Reason: reason}
+			}
+		}
+	}
+	if len(found) == 0 {
+		found = slices.DeleteFunc(slices.Clone(named), func(entry *record) bool { return !query.matches(entry) })
+	}
+	// A pack that has been moved or deleted keeps its record; it is no candidate beside one that exists.
+	if present := slices.DeleteFunc(slices.Clone(found), func(entry *record) bool { return !exists(entry.Manifest) }); len(present) > 0 {
+		found = present
+	}
+	if len(found) == 0 {
+		return Environment{}, notFound(name, named, entries, query)
+	}
+	if len(found) > 1 {
+		ambiguous := &AmbiguousError{Name: name}
+		for _, entry := range found {
+			ambiguous.Candidates = append(ambiguous.Candidates, s.environment(entry))
+		}
+		return Environment{}, ambiguous
+	}
+	environment := s.environment(found[0])
+	if !exists(environment.Manifest) {
+		return Environment{}, &NotBuiltError{Name: name, PackDirectory: environment.PackDirectory, Reason: "the pack's manifest is gone"}
+	}
+	if _, err := readStamp(filepath.Dir(environment.Prefix)); err != nil {
+		return Environment{}, &NotBuiltError{Name: name, PackDirectory: environment.PackDirectory, Reason: "its revision is gone: " + err.Error()}
+	}
+	if !exists(environment.Python) {
+		return Environment{}, &NotBuiltError{Name: name, PackDirectory: environment.PackDirectory, Reason: "its interpreter " + environment.Python + " is gone"}
+	}
+	return environment, nil
+}
+
+// List returns the environments that a query admits, ordered by name and pack.
+func (s *Store) List(query Query) ([]Environment, error) {
+	entries, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	var list []Environment
+	for _, entry := range entries {
+		if query.matches(entry) && (query.ComfyUI == "" || belongsTo(entry.PackDirectory, query.ComfyUI)) {
+			list = append(list, s.environment(entry))
+		}
+	}
+	return list, nil
+}
+
+// matches reports whether a record serves the query's stack.
+func (q Query) matches(entry *record) bool {
+	if q.AnyStack || q.Stack == "" {
+		return true
+	}
+	return entry.HostStack == q.Stack || entry.Stack == q.Stack
+}
+
+// load reads all records. One that can not be read never hides the others: the next build writes it anew.
+func (s *Store) load() ([]*record, error) {
+	files, err := os.ReadDir(s.records())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the environments' records: %w", err)
+	}
+	var entries []*record
+	for _, file := range files {
+		if strings.HasPrefix(file.Name(), ".") || !strings.HasSuffix(file.Name(), ".json") {
+			continue
+		}
+		if entry, err := loadRecord(filepath.Join(s.records(), file.Name())); err == nil {
+			entries = append(entries, entry)
+		}
+	}
+	slices.SortFunc(entries, func(a, b *record) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.PackDirectory, b.PackDirectory), cmp.Compare(a.Stack, b.Stack))
+	})
+	return entries, nil
+}
+
+// environment turns a record into what others see.
+func (s *Store) environment(entry *record) Environment {
+	environment := Environment{
+		Name: entry.Name, Stack: entry.Stack, HostStack: entry.HostStack, Revision: entry.Revision, Prefix: entry.Prefix,
+		Python: prefixPython(entry.Prefix), PythonVersion: entry.PythonVersion, PackDirectory: entry.PackDirectory,
+		NodesDirectory: entry.NodesDirectory, Manifest: entry.Manifest, ComfyUI: entry.ComfyUI, Variables: entry.Variables,
+		BuiltAt: entry.BuiltAt, PlanHash: entry.PlanHash, Backend: entry.Backend,
+	}
+	// Options and facts were written by this program; what can not be read is as if it had not been set.
+	_ = json.Unmarshal(entry.Options, &environment.Options)
+	if facts, err := LoadFacts(filepath.Join(s.hosts(), entry.Host)); err == nil {
+		environment.Facts = facts
+	}
+	return environment
+}
+
+// belongsTo reports whether a pack is one of a ComfyUI's, links resolved.
+func belongsTo(pack, comfyui string) bool {
+	nodes := filepath.Join(comfyui, "custom_nodes")
+	return sameFolder(filepath.Dir(pack), nodes) || sameFolder(filepath.Join(nodes, filepath.Base(pack)), pack)
+}
+
+func sameFolder(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	left, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	right, err := os.Stat(b)
+	return err == nil && os.SameFile(left, right)
+}
+
+// packOf is the folder of a ComfyUI's pack whose manifest has that environment name, "" for none.
+func packOf(comfyui, name string) string {
+	found, _ := manifest.Discover(comfyui)
+	for _, candidate := range found {
+		if candidate.Name == name {
+			return candidate.PackDirectory
+		}
+	}
+	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// notFound builds the error for a name that nothing answers to.
+func notFound(name string, named, all []*record, query Query) error {
+	missing := &NotFoundError{Name: name, Wanted: query.Stack}
+	for _, entry := range named {
+		if !slices.Contains(missing.Stacks, entry.HostStack) {
+			missing.Stacks = append(missing.Stacks, entry.HostStack)
+		}
+	}
+	type near struct {
+		name     string
+		distance int
+	}
+	var candidates []near
+	for _, entry := range all {
+		if entry.Name != name && !slices.ContainsFunc(candidates, func(n near) bool { return n.name == entry.Name }) {
+			candidates = append(candidates, near{entry.Name, editDistance(name, entry.Name)})
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b near) int { return a.distance - b.distance })
+	for _, candidate := range candidates[:min(3, len(candidates))] {
+		missing.Nearest = append(missing.Nearest, candidate.name)
+	}
+	return missing
+}
+
+// editDistance counts the insertions, deletions and replacements between two names.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,229 @@
+package envbuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// lockName is the file with the exact result of a resolution: versions, places and hashes (PEP 751).
+const lockName = "pylock.toml"
+
+// projectName is the file that says what was resolved.
+const projectName = "pyproject.toml"
+
+// uvBackend builds with `uv venv`, `uv pip compile` and `uv pip sync`.
+type uvBackend struct {
+	environ []string
+	guard   []string
+	indexes *indexes
+	// find returns the uv to use; it is looked for when the first environment needs it, once per build.
+	find func(ctx context.Context, say func(format string, arguments ...any)) (uvTool, error)
+}
+
+// droppedVariables would change what is installed or where behind the plan's back.
+var droppedVariables = []string{
+	"VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE",
+	"UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_BREAK_SYSTEM_PACKAGES", "UV_PROJECT", "UV_PROJECT_ENVIRONMENT", "UV_WORKING_DIR",
+	"UV_WORKING_DIRECTORY", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_BUILD_CONSTRAINT", "UV_TORCH_BACKEND",
+	"UV_RESOLUTION", "UV_FORK_STRATEGY", "UV_NO_SOURCES", "UV_REQUIRE_HASHES", "UV_NO_VERIFY_HASHES", "UV_VENV_SEED",
+	"UV_VENV_CLEAR", "UV_VENV_RELOCATABLE", "UV_MANAGED_PYTHON", "UV_NO_MANAGED_PYTHON", "UV_CUSTOM_COMPILE_COMMAND", "UV_PIP_ALLOW_EMPTY_REQUIREMENTS",
+	"UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_NO_BUILD", "UV_NO_BINARY", "UV_NO_DEPS", "UV_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE",
+}
+
+// uvEnviron is the environment of uv: the caller's, without what would bend the plan, with pip's settings.
+func uvEnviron(environ []string, interpreterPrefix string) []string {
+	kept := make([]string, 0, len(environ)+8)
+	for _, line := range environ {
+		name, _, _ := strings.Cut(line, "=")
+		if !slices.Contains(droppedVariables, strings.ToUpper(name)) {
+			kept = append(kept, line)
+		}
+	}
+	working, err := os.Getwd()
+	if err != nil {
+		working = string(filepath.Separator)
+	}
+	kept = append(kept, readPip(environ, interpreterPrefix).variablesForUV(environ, working)...)
+	return append(kept, "UV_PYTHON_DOWNLOADS=never", "UV_NO_PROGRESS=1", "NO_COLOR=1", "UV_PREVIEW_FEATURES=pylock")
+}
+
+func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
+	var result received
+	tool, err := b.find(ctx, job.line)
+	if err != nil {
+		return result, err
+	}
+	result.Installer = fmt.Sprintf("uv %s (%s)", tool.Version, tool.Source)
+	recipe := job.Plan.Recipe
+	run := uvRun{backend: b, job: job, tool: tool,
+		environ: uvEnviron(b.environ, filepath.Dir(filepath.Dir(job.Interpreter.Executable)))}
+
+	job.step("making the environment with Python %s (%s)", job.Interpreter.Version, job.Interpreter.Source)
+	if err := run.uv(ctx, "uv venv", "venv", "--no-project", "--relocatable", "--prompt", job.Plan.Name,
+		"--python", job.Interpreter.Executable, job.Prefix); err != nil {
+		return result, err
+	}
+	if len(recipe.Family)+len(recipe.Pins)+len(recipe.Requirements) == 0 {
+		return result, nil
+	}
+	lock := filepath.Join(job.Revision, lockName)
+	if job.Lock != "" {
+		if err := copyFile(job.Lock, lock); err != nil {
+			return result, fmt.Errorf("taking over the lock file: %w", err)
+		}
+	} else if err := run.resolve(ctx, recipe, lock, &result); err != nil {
+		return result, err
+	}
+	job.step("installing %s", countPackages(lock))
+	if err := run.uv(ctx, "the installation", "pip", "sync", "--python", prefixPython(job.Prefix), lock); err != nil {
+		return result, err
+	}
+	return result, run.verify(recipe, &result)
+}
+
+// resolve writes the lock file.
+func (r *uvRun) resolve(ctx context.Context, recipe Recipe, lock string, result *received) error {
+	index, err := r.chooseIndex(ctx, recipe)
+	if err != nil {
+		return err
+	}
+	result.Index = index
+	if r.job.Preferences != "" {
+		if err := copyFile(r.job.Preferences, lock); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("taking over the versions of the revision before: %w", err)
+		}
+	}
+	r.job.step("resolving %d requirements", len(recipe.Family)+len(recipe.Pins)+len(recipe.Requirements))
+	for {
+		content, err := renderProject(r.job.Plan.Name, recipe, index)
+		if err != nil {
+			return err
+		}
+		project := filepath.Join(r.job.Revision, projectName)
+		if err := os.WriteFile(project, content, 0o644); err != nil {
+			return fmt.Errorf("writing the project file: %w", err)
+		}
+		err = r.uv(ctx, "the resolution", "pip", "compile", "--quiet", "--format", lockName, "--output-file", lock,
+			"--python", prefixPython(r.job.Prefix), "--no-annotate", "--custom-compile-command", "comfy-supervisor build", project)
+		if err == nil {
+			return nil
+		}
+		pin := r.pinWithoutWheel(err, recipe.Pins)
+		if pin == "" {
+			return err
+		}
+		r.job.line("%s left out: it has no wheel for this platform", pin)
+		result.Left = pin
+		recipe.Pins = slices.DeleteFunc(slices.Clone(recipe.Pins), func(other string) bool { return other == pin })
+		os.Remove(lock)
+	}
+}
+
+// pinWithoutWheel recognises the refusal of a pin that has no wheel for this platform and interpreter.
+func (r *uvRun) pinWithoutWheel(err error, pins []string) string {
+	var failure *BuildError
+	if !errors.As(err, &failure) {
+		return ""
+	}
+	text := strings.Join(strings.Fields(r.output()), " ")
+	for _, pin := range pins {
+		if strings.Contains(text, pin+" has no wheels with a matching") || strings.Contains(text, pin+" has no usable wheels") {
+			return pin
+		}
+	}
+	return ""
+}
+
+// chooseIndex decides where the torch family comes from: the plan's index where it can be spoken to, else the
+// default one. What an index answers is never papered over.
+func (r *uvRun) chooseIndex(ctx context.Context, recipe Recipe) (string, error) {
+	if recipe.Index == "" || len(recipe.Family) == 0 {
+		return "", nil
+	}
+	r.job.step("asking %s for %s", recipe.Index, strings.Join(recipe.Family, " "))
+	err := r.backend.indexes.lacks(ctx, recipe.Index, recipe.Family)
+	var unreachable *unreachableError
+	switch {
+	case err == nil:
+		return recipe.Index, nil
+	case errors.As(err, &unreachable):
+		r.job.line("torch family from the default index, of the build kind that it has: %v", err)
+		return "", nil
+	}
+	return "", fmt.Errorf("the torch family of %s: %w", r.job.Plan.Name, err)
+}
+
+// verify checks that the packages that must not differ from the host's do not, and reads which build of torch came.
+func (r *uvRun) verify(recipe Recipe, result *received) error {
+	site := []string{sitePackages(r.job.Prefix, r.job.Interpreter.Version)}
+	installed, err := installedVersions(site, slices.Concat(HostPins, TorchFamily))
+	if err != nil {
+		return fmt.Errorf("reading what was installed: %w", err)
+	}
+	for _, requirement := range slices.Concat(recipe.Family, recipe.Pins) {
+		name, version, _ := strings.Cut(requirement, "==")
+		if got := publicVersion(installed[name]); got != version && requirement != result.Left {
+			return fmt.Errorf("%s must have %s and got %s; a requirement of the pack or an override replaced it", r.job.Plan.Name, requirement, cmpNone(got))
+		}
+	}
+	if version, found := installed["torch"]; found && recipe.Torch != "" {
+		torch, err := readTorch(site, version)
+		if err != nil {
+			return err
+		}
+		result.Build = torch.Build
+		if torch.Build != recipe.Torch {
+			r.job.line("torch's build is %s, where %s was asked for", torch.Build, recipe.Torch)
+		}
+	}
+	return nil
+}
+
+// uvRun is the work of uv for one job.
+type uvRun struct {
+	backend *uvBackend
+	job     *job
+	tool    uvTool
+	environ []string
+
+	mutex sync.Mutex
+	lines []string // of the command that runs or ran last
+}
+
+// uv runs one command of uv under a guard, logs its output and reports its progress.
+func (r *uvRun) uv(ctx context.Context, doing string, arguments ...string) error {
+	r.mutex.Lock()
+	r.lines = nil
+	r.mutex.Unlock()
+	fmt.Fprintf(r.job.Log, "$ uv %s\n", strings.Join(arguments, " "))
+	order := guardOrder{Arguments: append([]string{r.tool.Path}, arguments...), Environ: r.environ, Directory: r.job.Revision, Lock: r.job.Busy}
+	err := guarded(ctx, r.backend.guard, order, func(line string) {
+		r.mutex.Lock()
+		r.lines = append(r.lines, line)
+		r.mutex.Unlock()
+		fmt.Fprintln(r.job.Log, line)
+		if text := uvProgress(line); text != "" {
+			r.job.Report(Event{Time: now(), Kind: EventStep, Environment: r.job.Plan.Name, Text: text})
+		}
+	})
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("building %s: cancelled: %w", r.job.Plan.Name, ctx.Err())
+	}
+	return &BuildError{Environment: r.job.Plan.Name, Doing: doing, Reason: uvReason(r.output(), err), Cause: err}
+}
+
+// output is all that the last command printed.
+func (r *uvRun) output() string {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return strings.Join(r.lines, "\n")
+}
