@@ -50,6 +50,10 @@ type upstreamCase struct {
 	CacheHeadroom Bytes           `json:"cache_headroom,omitempty"`
 	FastDisk      bool            `json:"fast_disk,omitempty"`
 	HighRAM       bool            `json:"high_ram,omitempty"`
+	Shape         []int           `json:"shape,omitempty"`
+	Compact       bool            `json:"compact,omitempty"`
+	ElementSize   int             `json:"element_size,omitempty"`
+	Factor        float64         `json:"factor,omitempty"`
 }
 
 type upstreamModel struct {
@@ -71,6 +75,7 @@ type upstreamAnswer struct {
 	Budget        *float64   `json:"budget,omitempty"`
 	FreePins      *float64   `json:"free_pins,omitempty"`
 	Registrations *float64   `json:"registrations,omitempty"`
+	Estimate      float64    `json:"estimate,omitempty"`
 }
 
 type recording struct {
@@ -93,9 +98,9 @@ func upstreamCases() []upstreamCase {
 		return upstreamModel{Size: size, Loaded: loaded, References: 2 + random.IntN(3), Dynamic: flip(), Keep: random.IntN(4) == 0}
 	}
 	var cases []upstreamCase
-	for i := range 160 {
+	for i := range 200 {
 		question := upstreamCase{
-			Kind: []string{"free", "free", "load", "pins"}[i%4], Windows: flip(), NVIDIA: random.IntN(4) > 0, Pinning: random.IntN(5) > 0,
+			Kind: []string{"free", "free", "load", "pins", "estimate"}[i%5], Windows: flip(), NVIDIA: random.IntN(4) > 0, Pinning: random.IntN(5) > 0,
 			Card: bytesUpTo(48 * GiB), RAM: bytesUpTo(256 * GiB),
 		}
 		switch random.IntN(4) {
@@ -126,6 +131,10 @@ func upstreamCases() []upstreamCase {
 			if random.IntN(3) > 0 {
 				question.Ceiling = pointer(random.Float64() * float64(60*GiB))
 			}
+		case "estimate":
+			question.Shape = []int{1 + random.IntN(4), 4, 8 * (1 + random.IntN(256)), 8 * (1 + random.IntN(256))}
+			question.Compact, question.ElementSize = flip(), []int{1, 2, 4}[random.IntN(3)]
+			question.Factor = random.Float64() * 4
 		}
 		cases = append(cases, question)
 	}
@@ -179,6 +188,9 @@ func answer(q upstreamCase) upstreamAnswer {
 		}
 		budget := load.PartialBudget(q.Free, q.Model.Loaded, ratio)
 		result.Budget = &budget
+	case "estimate":
+		area := float64(q.Shape[0] * q.Shape[2] * q.Shape[3])
+		result.Estimate = ActivationEstimate(area, q.ElementSize, q.Factor, Attention{Compact: q.Compact})
 	case "pins":
 		if short := PinBudgetShortfall(q.PinSize, q.Available, q.CacheHeadroom, q.Pinned, ceiling, q.FastDisk, q.HighRAM); short > 0 {
 			asked := short + float64(PinPressureHysteresis)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import sys
 import types
 from pathlib import Path
@@ -34,10 +35,6 @@ WANTED_NAMES = {
     "PIN_PRESSURE_HYSTERESIS",
     "REGISTERABLE_PIN_HYSTERESIS",
 }
-
-
-class Stopped(Exception):
-    """Ends load_models_gpu once it has said what it wants freed."""
 
 
 class Model:
@@ -98,7 +95,9 @@ def names(node: ast.AST) -> set[str]:
         target.id
         for statement in ast.walk(node)
         if isinstance(statement, (ast.Assign, ast.AugAssign))
-        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
+        for target in (
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
         if isinstance(target, ast.Name)
     }
 
@@ -113,7 +112,9 @@ def extract(source: Path) -> tuple[ast.Module, ast.Module]:
     ]
     missing = WANTED_FUNCTIONS - {node.name for node in functions}
     if missing - {"should_free_pins_for_ram_pressure"}:
-        raise SystemExit(f"{source} has no {', '.join(sorted(missing))}: another ComfyUI than this script knows")
+        raise SystemExit(
+            f"{source} has no {', '.join(sorted(missing))}: another ComfyUI than this script knows"
+        )
     settings = [
         node
         for node in tree.body
@@ -123,6 +124,28 @@ def extract(source: Path) -> tuple[ast.Module, ast.Module]:
         for node in module:
             ast.fix_missing_locations(node)
     return ast.Module(functions, []), ast.Module(settings, [])
+
+
+def estimate(source: Path, case: dict[str, Any]) -> float:
+    """BaseModel.memory_required for one input shape."""
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    [base] = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "BaseModel"]
+    [function] = [
+        n for n in base.body if isinstance(n, ast.FunctionDef) and n.name == "memory_required"
+    ]
+    management = types.SimpleNamespace(
+        xformers_enabled=lambda: False,
+        pytorch_attention_flash_attention=lambda: case.get("compact", False),
+        dtype_size=lambda _dtype: case["element_size"],
+    )
+    space = {"comfy": types.SimpleNamespace(model_management=management), "math": math}
+    exec(compile(ast.Module([function], []), "model_base.py", "exec"), space)  # noqa: S102
+    model = types.SimpleNamespace(
+        memory_usage_factor_conds=(),
+        memory_usage_factor=case["factor"],
+        get_dtype_inference=lambda: None,
+    )
+    return space["memory_required"](model, case["shape"])
 
 
 def namespace(case: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
@@ -178,10 +201,19 @@ def namespace(case: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(functions: ast.Module, settings: ast.Module, case: dict[str, Any]) -> dict[str, Any]:
-    state: dict[str, Any] = {"free": case.get("free", 0), "models": [], "unloads": [], "emptied": False}
+def run(
+    functions: ast.Module, settings: ast.Module, source: Path, case: dict[str, Any]
+) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "free": case.get("free", 0),
+        "models": [],
+        "unloads": [],
+        "emptied": False,
+    }
     space = namespace(case, state)
-    exec(compile(functions, "model_management.py", "exec"), space)  # noqa: S102 - the operator's own ComfyUI
+    exec(
+        compile(functions, "model_management.py", "exec"), space
+    )  # noqa: S102 - the operator's own ComfyUI
     exec(compile(settings, "model_management.py", "exec"), space)  # noqa: S102
     if "reserve" in case:
         space["EXTRA_RESERVED_VRAM"] = case["reserve"]
@@ -216,8 +248,12 @@ def run(functions: ast.Module, settings: ast.Module, case: dict[str, Any]) -> di
 
         space["free_memory"] = free_memory
         model = Model({**case["model"], "index": -1}, state)
-        space["load_models_gpu"]([model], case["activation"], minimum_memory_required=case["minimum"])
+        space["load_models_gpu"](
+            [model], case["activation"], minimum_memory_required=case["minimum"]
+        )
         result["asked"], result["budget"] = asked, model.budget
+    if case["kind"] == "estimate":
+        result["estimate"] = estimate(source, case)
     if case["kind"] == "pins":
         space["ensure_pin_budget"](case["pin_size"])
         space["ensure_pin_registerable"](case["pin_size"])
@@ -227,8 +263,10 @@ def run(functions: ast.Module, settings: ast.Module, case: dict[str, Any]) -> di
 
 
 def main() -> None:
-    functions, settings = extract(Path(sys.argv[1]) / "comfy" / "model_management.py")
-    json.dump([run(functions, settings, case) for case in json.load(sys.stdin)], sys.stdout)
+    comfy = Path(sys.argv[1]) / "comfy"
+    functions, settings = extract(comfy / "model_management.py")
+    base = comfy / "model_base.py"
+    json.dump([run(functions, settings, base, case) for case in json.load(sys.stdin)], sys.stdout)
 
 
 if __name__ == "__main__":
