@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 )
@@ -27,6 +28,8 @@ type project struct {
 
 type uvTable struct {
 	Package                  bool                `toml:"package"`
+	Environments             []string            `toml:"environments"`
+	RequiredEnvironments     []string            `toml:"required-environments"`
 	OverrideDependencies     []string            `toml:"override-dependencies,omitempty,multiline"`
 	NoBuild                  bool                `toml:"no-build,omitempty"`
 	NoBuildPackage           []string            `toml:"no-build-package,omitempty"`
@@ -74,6 +77,8 @@ func renderProject(name string, recipe Recipe, torchIndex string) ([]byte, error
 	}
 	installer := recipe.Installer
 	table := &file.Tool.UV
+	table.Environments = []string{environmentMarker(recipe.Platform)}
+	table.RequiredEnvironments = table.Environments
 	table.OverrideDependencies = installer.Overrides
 	table.NoBuild, table.NoBuildPackage = installer.NoBuild, installer.NoBuildPackages
 	table.NoBinary, table.NoBinaryPackage = installer.NoBinary, installer.NoBinaryPackages
@@ -135,4 +140,22 @@ func requirementName(requirement string) string {
 		}
 	}
 	return normalizeName(requirement)
+}
+
+// environmentMarker restricts a resolution to one platform: a pack need not resolve for others.
+func environmentMarker(platform string) string {
+	system, machine, _ := strings.Cut(platform, "/")
+	switch system {
+	case "windows":
+		system, machine = "win32", map[string]string{"amd64": "AMD64", "arm64": "ARM64"}[machine]
+	case "darwin":
+		machine = map[string]string{"amd64": "x86_64", "arm64": "arm64"}[machine]
+	default:
+		machine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[machine]
+	}
+	marker := fmt.Sprintf("sys_platform == '%s' and implementation_name == 'cpython'", system)
+	if machine != "" {
+		marker += fmt.Sprintf(" and platform_machine == '%s'", machine)
+	}
+	return marker
 }

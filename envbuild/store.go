@@ -25,7 +25,7 @@ const storeFolder = "comfy-supervisor"
 // which pack uses which.
 //
 //	<root>/comfy-supervisor/envs/<name>_<stack>/            one environment
-//	    <plan hash>-<n>/                                    a revision: stamp.json, pylock.toml, prefix/
+//	    <plan hash>-<n>/                                    a revision: stamp.json, uv.lock, prefix/
 //	    current                                             the revision built last, by name
 //	    lock, busy                                          held by a build, and while its processes live
 //	    build.log                                           of the last build

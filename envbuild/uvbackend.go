@@ -11,13 +11,15 @@ import (
 	"sync"
 )
 
-// lockName is the file with the exact result of a resolution: versions, places and hashes (PEP 751).
-const lockName = "pylock.toml"
+// lockName is the file with the exact result of a resolution: versions, places and hashes.
+const lockName = "uv.lock"
 
 // projectName is the file that says what was resolved.
 const projectName = "pyproject.toml"
 
-// uvBackend builds with `uv venv`, `uv pip compile` and `uv pip sync`.
+// uvBackend builds with `uv venv`, `uv lock` and `uv sync`: of uv's ways to install, the one that takes single
+// packages from single indexes, writes hashes down and shares its cache of wheels. (`uv pip compile` to a
+// pylock.toml does the first two; installing from it then downloads every wheel again, seen with 0.13.9.)
 type uvBackend struct {
 	environ []string
 	guard   []string
@@ -32,12 +34,13 @@ var droppedVariables = []string{
 	"UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_BREAK_SYSTEM_PACKAGES", "UV_PROJECT", "UV_PROJECT_ENVIRONMENT", "UV_WORKING_DIR",
 	"UV_WORKING_DIRECTORY", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_BUILD_CONSTRAINT", "UV_TORCH_BACKEND",
 	"UV_RESOLUTION", "UV_FORK_STRATEGY", "UV_NO_SOURCES", "UV_REQUIRE_HASHES", "UV_NO_VERIFY_HASHES", "UV_VENV_SEED",
-	"UV_VENV_CLEAR", "UV_VENV_RELOCATABLE", "UV_MANAGED_PYTHON", "UV_NO_MANAGED_PYTHON", "UV_CUSTOM_COMPILE_COMMAND", "UV_PIP_ALLOW_EMPTY_REQUIREMENTS",
+	"UV_VENV_CLEAR", "UV_VENV_RELOCATABLE", "UV_FROZEN", "UV_LOCKED", "UV_NO_SYNC", "UV_NO_DEV", "UV_DEV", "UV_NO_EDITABLE", "UV_NO_GROUP", "UV_UPGRADE", "UV_MANAGED_PYTHON", "UV_NO_MANAGED_PYTHON", "UV_CUSTOM_COMPILE_COMMAND", "UV_PIP_ALLOW_EMPTY_REQUIREMENTS",
 	"UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_NO_BUILD", "UV_NO_BINARY", "UV_NO_DEPS", "UV_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE",
 }
 
 // uvEnviron is the environment of uv: the caller's, without what would bend the plan, with pip's settings.
-func uvEnviron(environ []string, interpreterPrefix string) []string {
+// interpreterPrefix is where the pip whose settings count may have a file of its own, prefix what is built.
+func uvEnviron(environ []string, interpreterPrefix, prefix string) []string {
 	kept := make([]string, 0, len(environ)+8)
 	for _, line := range environ {
 		name, _, _ := strings.Cut(line, "=")
@@ -50,7 +53,8 @@ func uvEnviron(environ []string, interpreterPrefix string) []string {
 		working = string(filepath.Separator)
 	}
 	kept = append(kept, readPip(environ, interpreterPrefix).variablesForUV(environ, working)...)
-	return append(kept, "UV_PYTHON_DOWNLOADS=never", "UV_NO_PROGRESS=1", "NO_COLOR=1", "UV_PREVIEW_FEATURES=pylock")
+	return append(kept, "UV_PYTHON_DOWNLOADS=never", "UV_NO_PROGRESS=1", "NO_COLOR=1",
+		"UV_PROJECT_ENVIRONMENT="+prefix)
 }
 
 func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
@@ -62,7 +66,7 @@ func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
 	result.Installer = fmt.Sprintf("uv %s (%s)", tool.Version, tool.Source)
 	recipe := job.Plan.Recipe
 	run := uvRun{backend: b, job: job, tool: tool,
-		environ: uvEnviron(b.environ, filepath.Dir(filepath.Dir(job.Interpreter.Executable)))}
+		environ: uvEnviron(b.environ, filepath.Dir(filepath.Dir(job.Interpreter.Executable)), job.Prefix)}
 
 	job.step("making the environment with Python %s (%s)", job.Interpreter.Version, job.Interpreter.Source)
 	if err := run.uv(ctx, "uv venv", "venv", "--no-project", "--relocatable", "--prompt", job.Plan.Name,
@@ -74,6 +78,14 @@ func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
 	}
 	lock := filepath.Join(job.Revision, lockName)
 	if job.Lock != "" {
+		// The project file only has to be there: --frozen takes everything from the lock.
+		content, err := renderProject(job.Plan.Name, recipe, "")
+		if err != nil {
+			return result, err
+		}
+		if err := os.WriteFile(filepath.Join(job.Revision, projectName), content, 0o644); err != nil {
+			return result, fmt.Errorf("writing the project file: %w", err)
+		}
 		if err := copyFile(job.Lock, lock); err != nil {
 			return result, fmt.Errorf("taking over the lock file: %w", err)
 		}
@@ -81,7 +93,8 @@ func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
 		return result, err
 	}
 	job.step("installing %s", countPackages(lock))
-	if err := run.uv(ctx, "the installation", "pip", "sync", "--python", prefixPython(job.Prefix), lock); err != nil {
+	if err := run.uv(ctx, "the installation", "sync", "--frozen", "--no-install-project", "--no-default-groups",
+		"--python", job.Interpreter.Executable); err != nil {
 		return result, err
 	}
 	return result, run.verify(recipe, &result)
@@ -109,8 +122,7 @@ func (r *uvRun) resolve(ctx context.Context, recipe Recipe, lock string, result 
 		if err := os.WriteFile(project, content, 0o644); err != nil {
 			return fmt.Errorf("writing the project file: %w", err)
 		}
-		err = r.uv(ctx, "the resolution", "pip", "compile", "--quiet", "--format", lockName, "--output-file", lock,
-			"--python", prefixPython(r.job.Prefix), "--no-annotate", "--custom-compile-command", "comfy-supervisor build", project)
+		err = r.uv(ctx, "the resolution", "lock", "--python", r.job.Interpreter.Executable)
 		if err == nil {
 			return nil
 		}

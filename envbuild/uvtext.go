@@ -103,5 +103,5 @@ func countPackages(lock string) string {
 	if err != nil {
 		return "packages"
 	}
-	return fmt.Sprintf("%d packages", strings.Count(string(content), "[[packages]]"))
+	return fmt.Sprintf("%d packages", strings.Count(string(content), "[[package]]")-1) // the project is one
 }
