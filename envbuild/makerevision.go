@@ -20,14 +20,14 @@ import (
 const lockPoll = 50 * time.Millisecond
 
 // make builds a new revision of a plan and completes it with its stamp.
-func (b *Builder) make(ctx context.Context, plan *Plan, directory string, result *Result) (revision string, mark *stamp, err error) {
+func (b *Builder) make(ctx context.Context, plan *Plan, directory string, result *Result) (made string, mark *stamp, err error) {
 	begin := time.Now()
 	_, next, err := revisions(directory, plan.Hash)
 	if err != nil {
 		return "", nil, err
 	}
 	lock, preferences := earlierLocks(directory, plan)
-	revision = filepath.Join(directory, fmt.Sprintf("%s-%d", plan.Hash, next))
+	revision := filepath.Join(directory, fmt.Sprintf("%s-%d", plan.Hash, next))
 	if err := os.Mkdir(revision, 0o755); err != nil {
 		return "", nil, fmt.Errorf("making a revision of %s: %w", plan.Name, err)
 	}
