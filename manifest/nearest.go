@@ -60,3 +60,6 @@ func editDistance(a, b string, limit int) int {
 	}
 	return rows[len(a)%3][len(b)]
 }
+
+// Nearest returns the known name that a misspelt one most probably means, or "" when none is near.
+func Nearest(text string, known []string) string { return nearest(text, known) }

@@ -44,3 +44,16 @@ func (a Amount) Of(total int64) int64 {
 	}
 	return a.Bytes
 }
+
+// MarshalText writes an amount as the files have it.
+func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (a *Amount) UnmarshalText(text []byte) error {
+	amount, err := ParseAmount(string(text))
+	if err != nil {
+		return err
+	}
+	*a = amount
+	return nil
+}
