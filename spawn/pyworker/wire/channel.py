@@ -1,0 +1,492 @@
+"""A connection on which both sides send requests.
+
+Whoever waits for something reads for everybody: a thread that waits takes the reading lock and dispatches what
+arrives, so that a reply needs no switch of threads. While nobody waits, or the one who could read is computing, a
+background thread (the deputy) reads. It steps in after GRACE seconds without a reader, and at once when asked to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any, Callable, Protocol
+
+from .errors import ChannelGone, ProtocolError, RemoteError, error_object
+from .frames import FrameBuffer, pack
+from .wake import Wake
+
+GRACE = 0.010  # seconds without a reader before the deputy reads; far above the gap between two calls
+_CHUNK_BYTES = 64 << 10
+
+Message = dict[str, Any]
+_encode_json = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+
+
+class Transport(Protocol):
+    """What a channel needs of a socket."""
+
+    pollable: bool
+
+    def recv(self, size: int, /) -> bytes: ...
+    def sendall(self, data: bytes, /) -> None: ...
+    def fileno(self) -> int: ...
+    def shutdown(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Handler(Protocol):
+    """Gets what the other side sends of its own accord, in order, on the thread that reads: it must not block."""
+
+    def on_request(self, message: Message, body: bytes) -> None: ...
+    def on_notification(self, message: Message, body: bytes) -> None: ...
+    def on_stray(self, message: Message) -> None: ...  # a reply nobody waits for; it may carry files
+    def on_gone(self, error: ChannelGone) -> None: ...
+
+
+class Waiter:
+    """What a thread waits for: a reply, or something in its inbox."""
+
+    __slots__ = ("inbox", "reply", "done", "_lock")
+
+    def __init__(self, done: Callable[[Waiter], None] | None = None) -> None:
+        """`done` is called on the reading thread after the reply is set, instead of waking a thread."""
+        self.inbox: deque[Any] = deque()
+        self.reply: tuple[Message, bytes] | ChannelGone | None = None
+        self.done = done
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wake(self) -> None:
+        """Ends one `sleep`, the present or the next."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass  # awake already
+
+    def sleep(self, seconds: float = -1) -> None:
+        """Waits for `wake`; it may also return without one."""
+        self._lock.acquire(timeout=seconds)
+
+
+class Channel:
+    """One end of a connection. Every method may be called from every thread, except where it says otherwise."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        handler: Handler,
+        name: str,
+        place: Callable[[int], int] | None = None,
+    ) -> None:
+        """`name` is the deputy's; `place` moves descriptors (see Wake). Nothing is read before `start`."""
+        self._transport = transport
+        self._handler = handler
+        self._name = name
+        self._buffer = FrameBuffer()
+        self._pending: dict[int, Waiter] = {}
+        self._next_id = 0
+        self._id_lock = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._gone: ChannelGone | None = None
+        self._chore: Callable[[], list[bytes]] | None = None
+        self._chores_due = False
+        # Reading. The order of a write and the next read in these fields matters; each pair is commented.
+        self._reading = threading.Lock()
+        self._turns = 0  # counts the ends of turns at reading
+        self._followers: dict[Waiter, None] = {}
+        self._dispatching = False
+        self._background = 0  # requests that nobody waits for in `wait`
+        self._deputy: threading.Thread | None = None
+        self._deputy_parked = False
+        self._deputy_reads = False
+        self._wake = Wake(place)
+        _channels.add(self)
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts the deputy; from now on frames are read."""
+        self._deputy = threading.Thread(target=self._run_deputy, name=self._name, daemon=True)
+        self._deputy.start()
+
+    def close(self) -> None:
+        """Ends the connection. Pending requests end with ChannelGone."""
+        self._fail(ChannelGone("the connection was closed"))
+        deputy = self._deputy
+        if deputy is None:
+            self._end_reading()
+        elif deputy is not threading.current_thread():
+            deputy.join()
+
+    @property
+    def gone(self) -> ChannelGone | None:
+        """Why the connection has ended, or None while it lives."""
+        return self._gone
+
+    def abandon(self) -> None:
+        """In a forked child: lets go of the descriptors without a word to the other side."""
+        self._gone = ChannelGone("the connection belongs to the parent process of this fork")
+        self._transport.close()
+        self._wake.close()
+        self._pending = {}
+        self._followers = {}
+
+    def _fail(self, error: ChannelGone) -> None:
+        with self._id_lock:
+            if self._gone is not None:
+                return
+            self._gone = error
+            pending, self._pending = self._pending, {}
+        self._transport.shutdown()
+        for waiter in pending.values():
+            waiter.reply = error
+            self._notify_waiter(waiter)
+        for waiter in list(self._followers):
+            waiter.wake()
+        self._wake.set()
+        self._handler.on_gone(error)
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def set_chore(self, chore: Callable[[], list[bytes]]) -> None:
+        """`chore` returns frames that are due; they go out with the next frame, or from the deputy soon after `due`."""
+        self._chore = chore
+
+    def due(self) -> None:
+        """Says that the chore has something. For finalizers: takes no lock and never blocks."""
+        self._chores_due = True
+        # Pairs with the deputy, which sets these flags and then reads _chores_due before it waits without limit.
+        if self._deputy_parked or self._deputy_reads:
+            self._wake.set()
+
+    def send(self, header: bytes, body: bytes = b"") -> None:
+        """Sends one frame. Raises ChannelGone, and ProtocolError for one beyond the limits."""
+        data = pack(header, body)
+        with self._send_lock:
+            if self._chores_due:
+                data = b"".join((*self._take_chores(), data))
+            self._write(data)
+
+    def _take_chores(self) -> list[bytes]:
+        self._chores_due = False
+        return self._chore() if self._chore is not None else []
+
+    def _write(self, data: bytes) -> None:
+        if self._gone is not None:
+            raise self._gone
+        try:
+            self._transport.sendall(data)
+        except OSError as error:
+            gone = ChannelGone(f"the other side is gone: {error}")
+            self._fail(gone)
+            raise gone from error
+        except BaseException:  # a signal handler raised: part of the frame may be out
+            self._fail(ChannelGone("sending a frame was interrupted"))
+            raise
+
+    def _flush(self) -> None:
+        with self._send_lock:
+            if self._chores_due and self._gone is None:
+                frames = self._take_chores()
+                if frames:
+                    try:
+                        self._write(b"".join(frames))
+                    except ChannelGone:
+                        pass  # pending requests have learnt of it
+
+    def notify(self, method: str, params: Any, body: bytes = b"", **fields: Any) -> None:
+        """Sends a notification; `fields` are further fields of the message (call, files ...)."""
+        message = {"jsonrpc": "2.0", "method": method, "params": params, **fields}
+        self.send(_encode_json(message).encode(), body)
+
+    def reply(self, request: int, result: Any, body: bytes = b"", **fields: Any) -> None:
+        """Answers a request."""
+        message = {"jsonrpc": "2.0", "id": request, "result": result, **fields}
+        self.send(_encode_json(message).encode(), body)
+
+    def reply_empty(self, request: int, body: bytes) -> None:
+        """Answers a request with an empty result and a body; the cheapest reply."""
+        self.send(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % request, body)
+
+    def reply_error(self, request: int, error: dict[str, Any], body: bytes = b"", **fields: Any) -> None:
+        """Answers a request with an error object (see errors.error_object)."""
+        message = {"jsonrpc": "2.0", "id": request, "error": error, **fields}
+        self.send(_encode_json(message).encode(), body)
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def begin(self, waiter: Waiter) -> int:
+        """Registers a request whose reply goes to `waiter`; returns its id. The caller then sends it."""
+        with self._id_lock:
+            if self._gone is not None:
+                raise self._gone
+            self._next_id = request = self._next_id + 1
+            self._pending[request] = waiter
+            if waiter.done is not None:
+                self._background += 1
+        if waiter.done is not None and not self._deputy_reads:
+            self._wake.set()  # nobody may wait for a while: the deputy reads at once
+        return request
+
+    def forget(self, request: int) -> bool:
+        """Drops a pending request; its reply becomes a stray one. False when there was none."""
+        with self._id_lock:
+            waiter = self._pending.pop(request, None)
+            if waiter is not None and waiter.done is not None:
+                self._background -= 1
+        return waiter is not None
+
+    def request(
+        self, method: str, params: Any, body: bytes = b"", timeout: float | None = None, **fields: Any
+    ) -> tuple[Message, bytes]:
+        """Sends a request and waits. Raises RemoteError, ChannelGone, and TimeoutError after `timeout` seconds.
+
+        Never to be called on the thread that reads, from inside a handler.
+        """
+        waiter = Waiter()
+        request = self.begin(waiter)
+        try:
+            message = {"jsonrpc": "2.0", "id": request, "method": method, "params": params, **fields}
+            self.send(_encode_json(message).encode(), body)
+            if not self.wait(waiter, timeout):
+                raise TimeoutError(f"no answer to {method!r} within {timeout} s")
+            return self.result(waiter)
+        finally:
+            self.forget(request)
+
+    @staticmethod
+    def result(waiter: Waiter) -> tuple[Message, bytes]:
+        """The reply a waiter has received. Raises RemoteError or ChannelGone."""
+        reply = waiter.reply
+        if isinstance(reply, ChannelGone):
+            raise reply
+        assert reply is not None
+        message, body = reply
+        error = message.get("error")
+        if error is not None:
+            if not isinstance(error, dict):
+                error = {}
+            raise RemoteError(error, body, message.get("files"))
+        return message, body
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def wait(self, waiter: Waiter, timeout: float | None = None) -> bool:
+        """Waits until the waiter has a reply or something in its inbox, or the channel is gone; False at the timeout.
+
+        `timeout` is in seconds. The waiting thread reads for everybody unless another one does.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while not waiter.inbox and waiter.reply is None and self._gone is None:
+            left = -1.0
+            if end is not None and (left := end - time.monotonic()) <= 0:
+                return False
+            if self._transport.pollable and self._reading.acquire(blocking=False):
+                try:
+                    while not waiter.inbox and waiter.reply is None and self._gone is None:
+                        if end is not None:
+                            left = end - time.monotonic()
+                            if left <= 0 or not self._readable(left):
+                                return False
+                        self._pump()
+                finally:
+                    self._leave()
+                continue
+            self._followers[waiter] = None
+            try:
+                # Pairs with _leave (which unlocks, then looks for followers) and with _notify_waiter.
+                if waiter.inbox or waiter.reply is not None or not self._reading.locked():
+                    if self._transport.pollable or waiter.inbox or waiter.reply is not None:
+                        continue
+                if self._deputy_reads and self._transport.pollable:
+                    self._wake.set()  # it steps back, and wakes us
+                waiter.sleep(left)
+            finally:
+                self._followers.pop(waiter, None)
+        return True
+
+    def read_in_background(self, wanted: bool) -> None:
+        """Asks for the deputy to read at once from now on, or no longer; calls are counted."""
+        with self._id_lock:
+            self._background += 1 if wanted else -1
+        if wanted and not self._deputy_reads:
+            self._wake.set()
+
+    def _readable(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._transport.fileno(), select.POLLIN)
+        return bool(poll.poll(seconds * 1000 + 1))
+
+    def _leave(self) -> None:
+        """Ends a turn at reading."""
+        if self._dispatching:  # an exception from outside (Ctrl-C) hit in the middle of a frame
+            self._dispatching = False
+            self._fail(ChannelGone("reading a frame was interrupted"))
+        self._turns += 1
+        self._reading.release()
+        try:
+            follower = next(iter(self._followers), None)
+        except RuntimeError:  # changed meanwhile: by a thread that is about to read
+            follower = None
+        if follower is not None:
+            follower.wake()
+        elif self._deputy_parked or self._background:
+            self._deputy_parked = False
+            self._wake.set()
+
+    def _pump(self) -> None:
+        """Receives once and dispatches what is complete. For the holder of the reading lock."""
+        buffer = self._buffer
+        try:
+            # One C call receives and stores: a signal handler that raises can not come between.
+            buffer.chunks.extend(map(self._transport.recv, (max(_CHUNK_BYTES, buffer.missing),)))
+        except OSError as error:
+            self._fail(ChannelGone(f"the other side is gone: {error}"))
+            return
+        self._dispatching = True
+        if not buffer.chunks[-1]:
+            buffer.chunks.pop()
+            torn = "" if buffer.empty else " in the middle of a frame"
+            self._fail(ChannelGone(f"the other side has closed the connection{torn}"))
+        else:
+            try:
+                while (frame := buffer.take()) is not None:
+                    self._dispatch(*frame)
+            except ProtocolError as error:
+                self._fail(ChannelGone(f"the other side broke the protocol: {error}"))
+        self._dispatching = False
+
+    def _dispatch(self, header: bytes, body: bytes) -> None:
+        try:
+            message = json.loads(header)
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError(f"a header that is not JSON: {error}") from None
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            raise ProtocolError("a header that is not a JSON-RPC 2.0 object")
+        request = message.get("id", 0)
+        method = message.get("method", "")
+        if type(request) is not int or type(method) is not str:
+            raise ProtocolError("a header whose id is not an integer or whose method is not a string")
+        if not method:
+            if not request:
+                raise ProtocolError("a header with neither a method nor an id")
+            with self._id_lock:
+                waiter = self._pending.pop(request, None)
+                if waiter is not None and waiter.done is not None:
+                    self._background -= 1
+            if waiter is None:
+                self._guard(None, self._handler.on_stray, message)
+            else:
+                waiter.reply = message, body
+                self._notify_waiter(waiter)
+        elif request:
+            self._guard(request, self._handler.on_request, message, body)
+        else:
+            self._guard(None, self._handler.on_notification, message, body)
+
+    def _notify_waiter(self, waiter: Waiter) -> None:
+        if waiter.done is not None:
+            self._guard(None, waiter.done, waiter)
+        elif waiter in self._followers:
+            waiter.wake()
+
+    def post(self, waiter: Waiter, item: Any) -> None:
+        """Puts an item into a waiter's inbox and wakes its thread if it sleeps."""
+        waiter.inbox.append(item)
+        if waiter in self._followers:
+            waiter.wake()
+
+    def _guard(self, request: int | None, function: Callable[..., None], *arguments: Any) -> None:
+        """Calls a handler; its error is answered or printed, and reading goes on."""
+        try:
+            function(*arguments)
+        except ChannelGone:
+            pass  # every waiter has learnt of it
+        except Exception as error:
+            if request is not None and self._gone is None:
+                try:
+                    self.reply_error(request, error_object("internal", f"{type(error).__name__}: {error}"))
+                except ChannelGone:
+                    pass
+            import traceback
+
+            traceback.print_exc()
+
+    # ---- the deputy ------------------------------------------------------------------------------------------------
+
+    def _run_deputy(self) -> None:
+        try:
+            if not self._transport.pollable:
+                self._run_reader()
+                return
+            poll = select.poll()
+            poll.register(self._wake.fileno(), select.POLLIN)
+            while self._gone is None:
+                turns = self._turns
+                if poll.poll(None if self._deputy_parked else GRACE * 1000):
+                    self._wake.clear()
+                self._deputy_parked = False
+                if self._chores_due:
+                    self._flush()
+                if (self._background or turns == self._turns) and self._reading.acquire(blocking=False):
+                    self._read_as_deputy()
+                elif turns == self._turns:
+                    # Somebody reads and nothing goes on. Pairs with _leave and due: set, then look again.
+                    self._deputy_parked = True
+                    if self._chores_due or not self._reading.locked() or turns != self._turns:
+                        self._deputy_parked = False
+        except OSError:
+            if self._gone is None:
+                raise
+        finally:
+            self._end_reading()
+
+    def _read_as_deputy(self) -> None:
+        """Reads until a thread that waits wants to."""
+        self._deputy_reads = True
+        try:
+            both = select.poll()
+            both.register(self._wake.fileno(), select.POLLIN)
+            both.register(self._transport.fileno(), select.POLLIN)
+            wake = self._wake.fileno()
+            while self._gone is None and not self._followers:
+                if self._chores_due:
+                    self._flush()
+                ready = both.poll()
+                if any(descriptor == wake for descriptor, _ in ready):
+                    self._wake.clear()
+                if len(ready) == 2 or ready[0][0] != wake:
+                    self._pump()
+        finally:
+            self._deputy_reads = False
+            self._leave()
+
+    def _run_reader(self) -> None:
+        """Where a transport can not be polled, the deputy alone reads."""
+        with self._reading:
+            while self._gone is None:
+                self._pump()
+                self._flush()
+
+    def _end_reading(self) -> None:
+        """Closes the descriptors, once nobody reads."""
+        with self._reading:
+            self._transport.close()
+            self._wake.close()
+
+
+_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for channel in list(_channels):
+        channel.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,157 @@
+"""The memory files a process has made: reserved, filled, lent, taken back, used again."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from typing import Callable
+
+from . import files
+from .errors import CannotCross
+from .files import FileReference
+
+_SMALLEST = 64 << 10  # bytes of a file; smaller ones would cost more in descriptors than they save
+
+
+class OwnedFile:
+    """One memory file of ours, mapped shared so that it can be filled again without page faults."""
+
+    __slots__ = ("id", "descriptor", "path", "size", "inode", "mapping")
+
+    def __init__(self, name: str, size: int) -> None:
+        """Allocates `size` bytes. Raises CannotCross where there is no room."""
+        self.id = ""
+        self.size = size
+        self.descriptor, self.path = files.create(name, size)
+        try:
+            self.inode = os.fstat(self.descriptor).st_ino
+            self.mapping: mmap.mmap = files.map_shared(self.descriptor, size)
+        except (OSError, ValueError) as error:
+            files.discard(self.descriptor, self.path)
+            raise CannotCross(f"mapping a memory file of {size} bytes: {error}", "quota") from error
+
+    def reference(self) -> FileReference:
+        """The file as a message names it."""
+        place = {"path": self.path, "fd": -1} if self.path else {"pid": os.getpid(), "fd": self.descriptor}
+        return {"id": self.id, **place, "inode": self.inode, "size": self.size}
+
+    def destroy(self) -> None:
+        """Gives the memory back to the system."""
+        try:
+            self.mapping.close()
+        except BufferError:
+            pass  # somebody of this process still looks at it; it goes with the last view
+        files.discard(self.descriptor, self.path)
+
+
+class Pool:
+    """Files of one process. `owner` begins their ids; an id names one content and is never used twice."""
+
+    def __init__(self, owner: str, reserve: Callable[[int], None], give_back: Callable[[int], None]) -> None:
+        """`reserve` asks for bytes before a file is made and may raise CannotCross; `give_back` must not block."""
+        self._owner = owner
+        self._reserve = reserve
+        self._give_back = give_back
+        self._lock = threading.Lock()
+        self._next = 0
+        self._free: list[OwnedFile] = []
+        self._lent: dict[str, OwnedFile] = {}
+        self._filling = 0  # bytes taken and not lent yet
+        self.free_limit = 512 << 20  # bytes kept for use again
+
+    def take(self, size: int) -> OwnedFile:
+        """A file of at least `size` bytes to fill. Raises CannotCross (kind quota)."""
+        size = _rounded(size)
+        file = self._take_free(size)
+        if file is None:
+            try:
+                self._reserve(size)
+            except CannotCross:
+                if not self._drop_free(0):
+                    raise
+                self._reserve(size)  # what lay unused has been given back first
+            try:
+                file = OwnedFile(f"{self._owner}-{self._next}", size)
+            except CannotCross:
+                self._give_back(size)
+                raise
+        with self._lock:
+            self._next += 1
+            file.id = f"{self._owner}-{self._next}"
+            self._filling += file.size
+        return file
+
+    def _take_free(self, size: int) -> OwnedFile | None:
+        with self._lock:
+            fitting = [file for file in self._free if size <= file.size <= 2 * size]
+            if not fitting:
+                return None
+            file = min(fitting, key=lambda file: file.size)
+            self._free.remove(file)
+            return file
+
+    def lend(self, file: OwnedFile) -> None:
+        """Marks a filled file as sent; to be called before the message goes out."""
+        with self._lock:
+            self._filling -= file.size
+            self._lent[file.id] = file
+
+    def put_back(self, file: OwnedFile) -> None:
+        """Takes back a file that was not sent after all."""
+        with self._lock:
+            self._filling -= file.size
+            self._free.append(file)
+        self._drop_free(self.free_limit)
+
+    def released(self, file_id: str, spoiled: bool = False) -> None:
+        """Nobody refers to this content any more. Unknown ids are ignored.
+
+        A spoiled file is not used again: a forked child of a receiver may still map it.
+        """
+        with self._lock:
+            file = self._lent.pop(file_id, None)
+            if file is None:
+                return
+            if not spoiled:
+                self._free.append(file)
+        if spoiled:
+            self._destroy(file)
+        self._drop_free(self.free_limit)
+
+    def _drop_free(self, limit: int) -> int:
+        dropped = []
+        with self._lock:
+            kept = sum(file.size for file in self._free)
+            while self._free and kept > limit:
+                file = self._free.pop(0)  # unused for longest
+                kept -= file.size
+                dropped.append(file)
+        for file in dropped:
+            self._destroy(file)
+        return sum(file.size for file in dropped)
+
+    def _destroy(self, file: OwnedFile) -> None:
+        file.destroy()
+        self._give_back(file.size)
+
+    def lent(self) -> list[FileReference]:
+        """The files that others may still map."""
+        with self._lock:
+            return [file.reference() for file in self._lent.values()]
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes by state: free, lent, filling."""
+        with self._lock:
+            return {
+                "free_bytes": sum(file.size for file in self._free),
+                "lent_bytes": sum(file.size for file in self._lent.values()),
+                "filling_bytes": self._filling,
+            }
+
+
+def _rounded(size: int) -> int:
+    """Rounds up by at most an eighth, so that files of nearly one size can stand in for each other."""
+    size = max(size, _SMALLEST)
+    step = max(files.PAGE, 1 << (size.bit_length() - 4))
+    return -(-size // step) * step
