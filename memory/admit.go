@@ -25,15 +25,15 @@ func (b *Books) Ask(now time.Time, ask Ask) Outcome {
 	var out Outcome
 	if answer, ok := b.settled.find(ask.ID); ok {
 		out.Answers = append(out.Answers, answer)
-		return out
+		return b.done(out)
 	}
 	if b.waiting[ask.ID] != nil {
-		return out // doubled on its way here
+		return b.done(out) // doubled on its way here
 	}
 	m := b.members[ask.Party]
 	if m == nil {
 		b.answer(&out, Answer{Ask: ask.ID, Party: ask.Party, Device: ask.Device, Verdict: Dropped, Cause: CauseStale})
-		return out
+		return b.done(out)
 	}
 	if wrong := repairAsk(&ask); wrong != nil {
 		out.Events = append(out.Events, Event{Kind: EventObjection, Party: ask.Party, Device: ask.Device, Cause: "repaired", Terms: wrong})
@@ -146,12 +146,12 @@ func (b *Books) Tick(now time.Time) Outcome {
 	return b.settle(now, out)
 }
 
-// settle grants what fits, asks for releases where something is short, and breaks waits that would never end, until
-// nothing changes any more. It is the end of every transaction.
+// settle grants what fits, breaks waits that would never end, and then asks for releases where something is still short.
+// It is the end of every transaction. Releases come last: a party that goes on in this very transaction is not asked.
 func (b *Books) settle(now time.Time, out Outcome) Outcome {
 	for {
 		for _, c := range b.order {
-			if len(c.queue) > 0 {
+			if len(c.queue) > 0 && b.pictured(now, c, &out) {
 				b.admit(now, c, &out)
 			}
 		}
@@ -159,18 +159,31 @@ func (b *Books) settle(now time.Time, out Outcome) Outcome {
 			break
 		}
 	}
+	for _, c := range b.order {
+		if len(c.queue) > 0 && b.pictured(now, c, &out) {
+			b.request(now, c, &out)
+		}
+	}
+	return b.done(out)
+}
+
+// done closes an outcome: it says when time alone will change something.
+func (b *Books) done(out Outcome) Outcome {
 	out.Next = b.next()
 	return out
 }
 
-// admit goes through one card's queue in the order of asking.
-func (b *Books) admit(now time.Time, c *card, out *Outcome) {
+// pictured tells whether a card's reading is fresh enough to decide on, and asks for one if it is not: neither grants nor
+// releases stand on an old picture.
+func (b *Books) pictured(now time.Time, c *card, out *Outcome) bool {
 	if !c.known || elapsed(c.reading.At, now) > b.rules.ReadingAge {
 		b.wantReading(now, c, out)
 	}
-	if !c.wanted.IsZero() {
-		return // neither grants nor releases stand on an old picture
-	}
+	return c.wanted.IsZero()
+}
+
+// admit goes through one card's queue in the order of asking and grants what fits.
+func (b *Books) admit(now time.Time, c *card, out *Outcome) {
 	available := b.available(c)
 	var ahead Bytes // wanted by earlier asks that still wait
 	for _, w := range slices.Clone(c.queue) {
@@ -178,17 +191,28 @@ func (b *Books) admit(now time.Time, c *card, out *Outcome) {
 		want := min(w.need.total, max(0, reach))
 		fits := available-ahead >= want
 		overtakes := !fits && available >= want && w.need.total == want && b.mayOvertake(c, w)
-		if fits || overtakes {
-			verdict, cause := Granted, CauseFits
-			if want < w.need.total {
-				verdict, cause = Short, CauseNothing
-			}
-			if overtakes {
-				b.noteOvertaking(c, w)
-			}
-			available -= b.grant(now, w, verdict, cause, available, reach, out)
+		if !fits && !overtakes {
+			ahead = addBytes(ahead, want)
 			continue
 		}
+		verdict, cause := Granted, CauseFits
+		if want < w.need.total {
+			verdict, cause = Short, CauseNothing
+		}
+		if overtakes {
+			b.noteOvertaking(c, w)
+		}
+		available -= b.grant(now, w, verdict, cause, available, reach, out)
+	}
+}
+
+// request asks for what the asks that still wait on a card lack.
+func (b *Books) request(now time.Time, c *card, out *Outcome) {
+	available := b.available(c)
+	var ahead Bytes
+	for _, w := range c.queue {
+		reach := b.reach(w)
+		want := min(w.need.total, max(0, reach))
 		b.planReleases(now, w, addBytes(addBytes(ahead, want), -available), tierOtherHost, out)
 		if !w.told {
 			w.told = true

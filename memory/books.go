@@ -141,7 +141,7 @@ func (b *Books) Gone(now time.Time, party Party) Outcome {
 	var out Outcome
 	m := b.members[party]
 	if m == nil {
-		return out
+		return b.done(out)
 	}
 	m.phase = Gone
 	b.endLeases(now, m, CauseGone, &out)
@@ -176,12 +176,12 @@ func (b *Books) Need(party Party, standIns, handles int) {
 }
 
 // Phase notes where a party stands. A call's end (Busy to Ready) ends its leases; a call's start makes it worth asking
-// again. promptOver: no prompt that runs or waits uses this party.
+// again. promptOver: no prompt that runs or waits has a node of this party in its graph.
 func (b *Books) Phase(now time.Time, party Party, phase Phase, promptOver bool) Outcome {
 	var out Outcome
 	m := b.members[party]
 	if m == nil {
-		return out
+		return b.done(out)
 	}
 	m.promptOver = promptOver
 	if phase == Busy && m.phase != Busy {
@@ -221,7 +221,7 @@ func (b *Books) Census(now time.Time, census Census) Outcome {
 	refuse := func(why string) Outcome {
 		out.Events = append(out.Events, Event{Kind: EventObjection, Party: census.Party, Cause: why,
 			Terms: Terms{Count("sequence", int(census.Sequence))}})
-		return out
+		return b.done(out)
 	}
 	switch {
 	case m == nil:
@@ -276,11 +276,11 @@ func (b *Books) Reading(now time.Time, reading Reading) Outcome {
 	if !reading.sane() {
 		out.Events = append(out.Events, Event{Kind: EventReading, Device: reading.Device, Cause: ObjectionAbsurd, Terms: Terms{
 			Amount("total", reading.Total), Amount("free", reading.Free), Amount("kept by the driver", reading.Driver), Fact("source", string(reading.Source))}})
-		return out
+		return b.done(out)
 	}
 	c := b.card(reading.Device)
 	if c.known && reading.At.Before(c.reading.At) && reading.Source == c.reading.Source {
-		return out // overtaken by a newer one
+		return b.done(out) // overtaken by a newer one
 	}
 	b.look(c, reading, &out)
 	return b.settle(now, out)

@@ -185,7 +185,7 @@ func (b *Books) Receipt(now time.Time, receipt Receipt) Outcome {
 	if m == nil {
 		out.Events = append(out.Events, Event{Kind: EventObjection, Party: receipt.Party, Device: receipt.Device, Cause: ObjectionUnknown,
 			Terms: Terms{Amount("freed", receipt.Freed)}})
-		return out
+		return b.done(out)
 	}
 	if receipt.Device == "" {
 		m.askedAt = time.Time{}

@@ -39,7 +39,7 @@ type WorkerState struct {
 	Phase Phase `json:"phase"`
 	// IdleSince is when the last call ended, or when the worker became ready if there was none.
 	IdleSince time.Time `json:"idle_since"`
-	// PromptOver: no prompt that still runs has used this worker.
+	// PromptOver: no prompt that runs or waits has a node of this worker in its graph.
 	PromptOver bool `json:"prompt_over"`
 	// StandIns counts the objects in the host's model list that still need this process.
 	StandIns int `json:"stand_ins"`

@@ -41,8 +41,7 @@ func (b *Books) Relieve(now time.Time) Outcome {
 		headroom := &waiter{card: c, ask: Ask{ID: "for headroom", Device: c.device}, need: need{total: PagerFloor + b.rules.Slack}}
 		b.planReleases(now, headroom, short, tierOtherIdle, &out)
 	}
-	out.Next = b.next()
-	return out
+	return b.done(out)
 }
 
 // pagedAndUsed tells whether a process that computes on the card has paged models, whose faults need room.
@@ -80,15 +79,22 @@ func (b *Books) Cards() []CardState {
 // Workers is what a sweep needs to know of every worker, ordered by party.
 func (b *Books) Workers() []WorkerState {
 	workers := make([]WorkerState, 0, len(b.members))
+	held := 0
+	for _, m := range b.parties {
+		held += len(m.holders)
+	}
+	holdings := make([]Holding, 0, held) // one allocation for all
 	for _, m := range b.parties {
 		if m.party.IsHost() {
 			continue
 		}
 		state := WorkerState{Party: m.party, Phase: m.phase, IdleSince: m.idleSince, PromptOver: m.promptOver,
 			StandIns: m.standIns, Handles: m.handles, AskedAt: m.askedAt}
+		first := len(holdings)
 		for _, h := range m.holders {
-			state.Held = append(state.Held, Holding{h.card.device, h.charge})
+			holdings = append(holdings, Holding{h.card.device, h.charge})
 		}
+		state.Held = holdings[first:len(holdings):len(holdings)]
 		workers = append(workers, state)
 	}
 	return workers
