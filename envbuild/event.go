@@ -18,7 +18,7 @@ const (
 // Event is one thing that a build tells while it runs.
 type Event struct {
 	Time        time.Time `json:"time"`
-	Kind        string    `json:"kind"`
+	Kind        string    `json:"event"`
 	Environment string    `json:"environment,omitempty"`
 	Text        string    `json:"text"`
 }

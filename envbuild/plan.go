@@ -1,6 +1,7 @@
 package envbuild
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -131,4 +132,19 @@ func (p *Plan) absolute(path string) string {
 		return filepath.Clean(path)
 	}
 	return filepath.Join(p.NodesDirectory, path)
+}
+
+// String names the place for people.
+func (s Source) String() string {
+	place := cmp.Or(s.Index, s.URL, s.Git, s.Path)
+	for _, at := range []string{s.Rev, s.Tag, s.Branch} {
+		if at != "" {
+			place += " at " + at
+			break
+		}
+	}
+	if s.Editable {
+		place += " (editable)"
+	}
+	return place
 }

@@ -104,7 +104,7 @@ func renderProject(name string, recipe Recipe, torchIndex string) ([]byte, error
 		explicit[torchIndex] = "torch"
 		table.Index = append(table.Index, uvIndex{Name: "torch", URL: torchIndex, Explicit: true})
 		for _, requirement := range recipe.Family {
-			table.Sources[requirementName(requirement)] = uvSource{Index: "torch"}
+			table.Sources[RequirementName(requirement)] = uvSource{Index: "torch"}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(recipe.Sources)) {
@@ -132,8 +132,8 @@ func renderProject(name string, recipe Recipe, torchIndex string) ([]byte, error
 	return append([]byte("# Made from the pack's manifest and the host's facts. Changes here change nothing.\n"), content...), nil
 }
 
-// requirementName is the name at the start of a PEP 508 requirement.
-func requirementName(requirement string) string {
+// RequirementName is the name at the start of a PEP 508 requirement.
+func RequirementName(requirement string) string {
 	for i, r := range requirement {
 		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.' {
 			return normalizeName(requirement[:i])

@@ -104,6 +104,9 @@ environment, owns those processes for their whole life and shares the machine's 
 	root.PersistentFlags().StringVar(&app.flags.runtimeDirectory, "runtime-dir", "",
 		"folder of the socket, the lock and the worker records")
 	root.AddCommand(
+		newBuildCommand(app),
+		newFactsCommand(app),
+		newBuildGuardCommand(app),
 		newVersionCommand(app),
 	)
 	return root
