@@ -133,11 +133,24 @@ func (c *checker) unknownKey(e *entry, where string, known []string, severity Se
 	}
 	if near := nearest(e.name, present); near != "" {
 		p.fix = "write " + near
-		p.edits = e.rename(near)
+		if e.table.get(near) != nil {
+			p.fix = fmt.Sprintf("remove it: %s is there already", near)
+		} else {
+			p.edits = e.rename(near)
+		}
 	} else {
 		p.fix = "known are " + strings.Join(present, ", ")
 	}
 	c.problem(p)
+}
+
+// removal takes an entry out, with its line. It is nil where that takes more than one change: for a table of
+// several lines, and inside an inline table.
+func (c *checker) removal(e *entry) []Edit {
+	if e.table.origin == originInline || e.value.tables || e.value.kind == kindTable && e.value.table.origin != originInline {
+		return nil
+	}
+	return []Edit{c.doc.removeLines(e.whole)}
 }
 
 // inText is the place of a part of a string's text; the whole value when the text has escapes.

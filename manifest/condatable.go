@@ -45,7 +45,7 @@ func (c *checker) oddCondaKey(e *entry) {
 	if channel, name, ok := strings.Cut(e.name, "::"); ok && e.value.kind == kindString && condaName.MatchString(name) {
 		replacement := fmt.Sprintf("%s = { version = %s, channel = %s }", quoteName(name), quote(e.value.text), quote(channel))
 		p.message, p.why, p.fix = "the channel is part of the key", "", "write "+replacement
-		p.edits = []Edit{{e.whole.start, e.whole.end, replacement}}
+		p.edits = []Edit{{e.key.start, e.value.span.end, replacement}}
 	} else if end := strings.IndexAny(e.name, "<>=!~ "); end > 0 && condaName.MatchString(e.name[:end]) {
 		p.message = "the version is part of the key"
 		p.fix = fmt.Sprintf("write %s = %s", quoteName(e.name[:end]), quote(strings.TrimSpace(e.name[end:])))

@@ -125,11 +125,11 @@ func (c *checker) oldCUDA(t *table, old []*entry) {
 	for i, e := range old {
 		p := problem{at: e.key, severity: Warning, code: CodeRetired, message: fmt.Sprintf("%s is not installed: [cuda] lists its packages in one key", e.name),
 			why: "a key for each package is a spelling of the past", fix: "write " + line}
-		if t.get("packages") == nil {
+		if t.get("packages") == nil && t.origin == originHeader {
 			if i == 0 {
-				p.edits = []Edit{{e.whole.start, e.whole.end, line}}
+				p.edits = []Edit{{e.key.start, e.value.span.end, line}}
 			} else {
-				p.edits = []Edit{c.doc.removeLines(e.whole)}
+				p.edits = c.removal(e)
 			}
 		}
 		c.problem(p)

@@ -82,6 +82,7 @@ type entry struct {
 	key   span // of the key's last part
 	whole span // from the key's first part to the end of the value; the header's key for tables with headers
 	value *value
+	table *table // that it is in
 	// again are the further places where headers and dotted keys name a table.
 	again []span
 }
@@ -96,6 +97,14 @@ func (e *entry) rename(to string) []Edit {
 		}
 	}
 	return edits
+}
+
+// renameUnlessTaken is rename, or nothing when the table has the other name already.
+func (e *entry) renameUnlessTaken(to string) []Edit {
+	if e.table.get(to) != nil {
+		return nil
+	}
+	return e.rename(to)
 }
 
 // indexFrom is the number of entries from which a table keeps an index.
@@ -114,6 +123,7 @@ func (t *table) get(name string) *entry {
 }
 
 func (t *table) add(e *entry) {
+	e.table = t
 	t.entries = append(t.entries, e)
 	if t.index != nil {
 		t.index[e.name] = e

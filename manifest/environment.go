@@ -206,7 +206,7 @@ func (c *checker) pythonFromDependencies() {
 		switch {
 		case dependency.Version == "*":
 			p.fix = "remove this line"
-			p.edits = []Edit{c.doc.removeLines(e.whole)}
+			p.edits = c.removal(e)
 		case match == nil || len(match[1]) != 2:
 			p.message = "a range of Python versions stands among the conda packages"
 		default:
@@ -214,7 +214,9 @@ func (c *checker) pythonFromDependencies() {
 			p.fix = fmt.Sprintf("write python = %s at the top and remove this line", quote(version))
 			if c.m.Python == "" && c.doc.root.get("python") == nil {
 				c.m.Python, c.m.PythonAt = version, c.position(e.key)
-				p.edits = []Edit{{0, 0, "python = " + quote(version) + c.doc.newline()}, c.doc.removeLines(e.whole)}
+				if removal := c.removal(e); removal != nil {
+					p.edits = append(removal, Edit{0, 0, "python = " + quote(version) + c.doc.newline()})
+				}
 			} else if c.m.Python != version {
 				p.severity, p.code = Error, CodeConflict
 				p.message = fmt.Sprintf("two Python versions: %s at the top, %s here", c.m.Python, version)
@@ -222,7 +224,7 @@ func (c *checker) pythonFromDependencies() {
 				p.related = []span{c.doc.root.get("python").key}
 			} else {
 				p.fix = "remove this line"
-				p.edits = []Edit{c.doc.removeLines(e.whole)}
+				p.edits = c.removal(e)
 			}
 			c.m.Dependencies = slices.Delete(c.m.Dependencies, i, i+1)
 		}

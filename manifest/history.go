@@ -45,8 +45,8 @@ var retired = map[string]past{
 		`write TYPE = "custom" below [types] in ` + RootFile + " and put the functions into the pack's serialization.py"},
 	"rocm": {"there is no [rocm]", "wheels are chosen for the machine from the packages of [cuda]",
 		"remove the section, and keep the packages in [cuda]"},
-	"cuda_version":    {"the CUDA version is not chosen in the file", "it is the host's", "remove it"},
-	"pytorch_version": {"the PyTorch version is not chosen in the file", "it is the host's", "remove it"},
+	"cuda_version":    {"the CUDA version is not chosen in the file", "it is the host's", "remove the line"},
+	"pytorch_version": {"the PyTorch version is not chosen in the file", "it is the host's", "remove the line"},
 	"requirements":    {"requirements are not a list", "nothing of it is installed", `write name = "version" below [pypi-dependencies]`},
 	"conda": {"[conda] is no longer read", "nothing of the section is installed",
 		`write name = "version" below [dependencies], channels = [...] below [workspace]`},
@@ -91,13 +91,27 @@ func (c *checker) foreignSection(e *entry) {
 		p.fix = fmt.Sprintf("give each environment a folder below nodes with a %s of its own", EnvironmentFile)
 	case isOld:
 		p.code, p.message, p.why, p.fix = CodeRetired, old.message, old.why, old.fix
+		if name == "packages" || name == "requirements" || name == "local" {
+			packages := e.value
+			if packages.kind == kindTable && packages.table.get("packages") != nil {
+				packages = packages.table.get("packages").value
+			}
+			if items := spelledRequirements(packages); len(items) > 0 {
+				p.fix = fmt.Sprintf("write %s below [pypi-dependencies]", strings.Join(items[:min(len(items), maxSpelled)], ", "))
+			}
+		}
+		if name == "env" && e.value.kind == kindTable {
+			if python := e.value.table.get("python"); python != nil && scalar(python.value) {
+				p.fix = fmt.Sprintf("write python = %s at the top of the file and remove the section", quote(python.value.text))
+			}
+		}
 		if name == "apt" || name == "brew" || name == "system" {
 			if packages := condaPackages(e.value); packages != "" {
 				p.fix += ": " + packages
 			}
 		}
-		if name == "project" && c.doc.root.get("workspace") == nil {
-			p.edits = e.rename("workspace")
+		if name == "project" {
+			p.edits = e.renameUnlessTaken("workspace")
 		}
 	case platformSections[name] != "" && e.value.kind == kindTable:
 		p.code, p.message = CodeRetired, fmt.Sprintf("[%s] is no longer read", name)
@@ -152,7 +166,7 @@ func bracketed(e *entry) string {
 func condaPackages(v *value) string {
 	var names []string
 	seen := map[string]bool{}
-	collectStrings(v, 0, func(text string) {
+	collectStrings(v, func(text string) {
 		name, known := condaForSystem[text]
 		if known && name != "" && !seen[name] {
 			seen[name] = true
@@ -162,33 +176,34 @@ func condaPackages(v *value) string {
 	return strings.Join(names, ", ")
 }
 
-func collectStrings(v *value, depth int, visit func(string)) {
+// collectStrings visits every string in a value. The reader has bounded how deep values nest.
+func collectStrings(v *value, visit func(string)) {
 	switch {
 	case v.kind == kindString:
 		visit(v.text)
 	case v.kind == kindTable:
 		for _, e := range v.table.entries {
-			collectStrings(e.value, depth+1, visit)
+			collectStrings(e.value, visit)
 		}
 	default:
 		for _, item := range v.items {
-			collectStrings(item, depth+1, visit)
+			collectStrings(item, visit)
 		}
 	}
 }
 
-// environmentTable are the keys by which the named environments of an earlier format are recognised, and what
-// each has become.
+// environmentTable are the keys by which the named environments of an earlier format are recognised, and where
+// the content of each has gone; empty for what is no longer chosen in the file.
 var environmentTable = map[string]string{
-	"python":          "python at the top of the file",
-	"cuda":            "packages = [...] below [cuda]",
-	"packages":        "[pypi-dependencies]",
-	"requirements":    "[pypi-dependencies]",
-	"conda":           "[dependencies]",
-	"env":             "[env_vars]",
-	"cuda_version":    "nothing: it is the host's",
-	"pytorch_version": "nothing: it is the host's",
-	"isolated":        "nothing: the file's place is the switch",
+	"python":          "at the top of the file",
+	"cuda":            "below [cuda]",
+	"packages":        "below [pypi-dependencies]",
+	"requirements":    "below [pypi-dependencies]",
+	"conda":           "below [dependencies]",
+	"env":             "below [env_vars]",
+	"cuda_version":    "",
+	"pytorch_version": "",
+	"isolated":        "",
 }
 
 // namedEnvironment reports a table that described an environment under its name, with what each key became.
@@ -198,7 +213,7 @@ func (c *checker) namedEnvironment(e *entry) bool {
 	}
 	known := 0
 	for _, key := range e.value.table.entries {
-		if environmentTable[key.name] != "" {
+		if _, ok := environmentTable[key.name]; ok {
 			known++
 		}
 	}
@@ -210,44 +225,69 @@ func (c *checker) namedEnvironment(e *entry) bool {
 		why:     "a file describes one environment, named after its folders, so its sections stand at the top",
 		fix:     fmt.Sprintf("write its keys at the top of <pack>/nodes/%s", EnvironmentFile)})
 	for _, key := range e.value.table.entries {
-		if became := environmentTable[key.name]; became != "" {
+		if place, ok := environmentTable[key.name]; ok {
 			c.problem(problem{at: key.key, severity: Error, code: CodeRetired,
-				message: fmt.Sprintf("%s.%s is no longer read", quoteName(e.name), key.name), fix: "write " + c.present(key, became)})
+				message: fmt.Sprintf("%s.%s is no longer read", quoteName(e.name), key.name), fix: presentSpelling(key, place)})
 		}
 	}
 	return true
 }
 
-// present is the present spelling of one key of a named environment, with its values.
-func (c *checker) present(key *entry, became string) string {
-	var items []string
-	add := func(name, version string) {
-		if len(items) < 8 && name != "" {
-			items = append(items, fmt.Sprintf("%s = %s", quoteName(name), quote(version)))
-		}
+// maxSpelled bounds how many entries are written out in a remedy.
+const maxSpelled = 6
+
+// presentSpelling is the remedy for one key of a named environment, with its values as they are written today.
+func presentSpelling(key *entry, place string) string {
+	if place == "" {
+		return "remove the line: " + retired[key.name].why
 	}
+	var items []string
 	switch {
-	case key.name == "python" && key.value.kind == kindString:
-		return "python = " + quote(key.value.text) + " at the top of the file"
+	case key.name == "python" && scalar(key.value):
+		return "write python = " + quote(key.value.text) + " " + place
 	case key.name == "cuda" && key.value.kind == kindTable:
 		for _, e := range key.value.table.entries {
 			items = append(items, quote(e.name))
 		}
-		return "packages = [" + strings.Join(items, ", ") + "] below [cuda]"
-	case key.name == "packages" || key.name == "requirements" || key.name == "conda":
-		collectStrings(key.value, 0, func(text string) {
-			name, version := splitRequirement(text)
-			if !packageName.MatchString(name) {
-				return
-			}
-			if version == "" || checkSpecifiers(version) != nil {
-				version = "*"
-			}
-			add(name, version)
-		})
+		return "write packages = [" + strings.Join(items, ", ") + "] " + place
+	case key.name == "env" && key.value.kind == kindTable:
+		for _, e := range key.value.table.entries {
+			items = append(items, quoteName(e.name)+" = "+quote(e.value.text))
+		}
+	case key.name == "conda" && key.value.kind == kindTable:
+		if packages := key.value.table.get("packages"); packages != nil {
+			items = spelledRequirements(packages.value)
+		}
+	default:
+		items = spelledRequirements(key.value)
 	}
 	if len(items) == 0 {
-		return became
+		return "write what is needed " + place
 	}
-	return strings.Join(items, ", ") + ", ... below " + became
+	if len(items) > maxSpelled {
+		items = append(items[:maxSpelled], "...")
+	}
+	return "write " + strings.Join(items, ", ") + " " + place
+}
+
+// spelledRequirements turns requirements as pip has them into entries of a table.
+func spelledRequirements(v *value) []string {
+	var items []string
+	collectStrings(v, func(text string) {
+		text, _, _ = strings.Cut(text, ";")
+		name, version := splitRequirement(strings.TrimSpace(text))
+		if version == "" || checkSpecifiers(version) != nil {
+			version = "*"
+		}
+		base, extras, hasExtras := strings.Cut(name, "[")
+		if !packageName.MatchString(base) {
+			return
+		}
+		if hasExtras {
+			items = append(items, fmt.Sprintf("%s = { version = %s, extras = [%s] }", quoteName(base), quote(version), quote(strings.TrimSuffix(extras, "]"))))
+		} else {
+			items = append(items, quoteName(base)+" = "+quote(version))
+		}
+	})
+	return items
 }

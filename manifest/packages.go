@@ -55,10 +55,6 @@ var HostPins = []string{"comfy-aimdo", "comfy-kitchen"}
 // condaTorch are conda's names of PyTorch itself.
 var condaTorch = []string{"pytorch", "pytorch-cpu", "pytorch-gpu"}
 
-// installers are conda packages that every Python environment has anyway, so that naming them is no reason for
-// conda.
-var installers = map[string]bool{"python": true, "pip": true, "setuptools": true, "wheel": true, "uv": true}
-
 // platformOnly are Python packages that exist for some platforms only: the prefixes of those in pixi's
 // spelling, and what takes their place elsewhere.
 var platformOnly = map[string]struct {
@@ -102,15 +98,4 @@ func MatchesPlatform(selector, platform string) bool {
 		return strings.HasPrefix(platform, selector+"-")
 	}
 	return selector == platform
-}
-
-// specificity orders selectors that hold for one platform: the more particular overrides.
-func specificity(selector string) int {
-	switch selector {
-	case "unix":
-		return 1
-	case "linux", "win", "osx":
-		return 2
-	}
-	return 3
 }

@@ -28,7 +28,7 @@ func (c *checker) workspace(e *entry) {
 	for _, key := range t.entries {
 		if why, ok := generatedWorkspaceKeys[key.name]; ok {
 			c.problem(problem{at: key.key, severity: Error, code: CodeRefused, message: fmt.Sprintf("[workspace] %s can not be set here", key.name),
-				why: why, fix: "remove the line", edits: []Edit{c.doc.removeLines(key.whole)}})
+				why: why, fix: "remove the line", edits: c.removal(key)})
 			continue
 		}
 		switch key.name {
@@ -167,9 +167,7 @@ func (c *checker) unknownPlatform(selector *entry) {
 	}
 	if near != "" {
 		p.fix = "write " + near
-		if c.doc.root.get("target").value.table.get(near) == nil {
-			p.edits = selector.rename(near)
-		}
+		p.edits = selector.renameUnlessTaken(near)
 	}
 	c.problem(p)
 }

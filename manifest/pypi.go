@@ -52,7 +52,7 @@ func (c *checker) duplicatePackage(e, first *entry) {
 		p.severity = Warning
 		p.why = "case, dashes, underscores and dots make no difference in package names"
 		p.fix = "remove this line, it says the same as the first"
-		p.edits = []Edit{c.doc.removeLines(e.whole)}
+		p.edits = c.removal(e)
 	}
 	c.problem(p)
 }
@@ -64,7 +64,7 @@ func (c *checker) fromHost(e *entry, path []string) bool {
 	p := problem{at: e.key, severity: Note, code: CodeTorchHost,
 		message: fmt.Sprintf("%s is left out here: every environment gets the host's", e.name),
 		why:     "tensors cross between processes in torch's own format, so both sides need the same torch",
-		fix:     "remove the line", edits: []Edit{c.doc.removeLines(e.whole)}}
+		fix:     "nothing needs to be done; the line can be removed"}
 	reason := "the torch family is the host's"
 	switch {
 	case slices.Contains(TorchFamily, name), conda && slices.Contains(condaTorch, name):
@@ -76,12 +76,11 @@ func (c *checker) fromHost(e *entry, path []string) bool {
 		if version := declaredVersion(e.value); exactVersion(version) != "" {
 			p.severity = Warning
 			p.message = fmt.Sprintf("%s %s is replaced by the host's own version", e.name, version)
+			p.fix = "remove the line"
+			p.edits = c.removal(e)
 		}
 	default:
 		return false
-	}
-	if e.value.kind == kindTable && e.value.table.origin != originInline {
-		p.edits = nil // a table of its own, or dotted keys, which may lie in several places
 	}
 	c.problem(p)
 	c.m.Stripped = append(c.m.Stripped, Stripped{Name: e.name, Table: strings.Join(path, "."), Reason: reason, At: c.position(e.key), path: path})
@@ -112,7 +111,7 @@ func (c *checker) oddPackageKey(e *entry) {
 		}
 		replacement := fmt.Sprintf("%s = { version = %s, extras = [%s] }", quoteName(e.name[:bracket]), quote(e.value.text), strings.Join(extras, ", "))
 		p.message, p.why, p.fix = "extras are not part of the name", "", "write "+replacement
-		p.edits = []Edit{{e.whole.start, e.whole.end, replacement}}
+		p.edits = []Edit{{e.key.start, e.value.span.end, replacement}}
 	} else if end := strings.IndexAny(e.name, "<>=!~ ;@"); end > 0 && packageName.MatchString(e.name[:end]) {
 		p.message = "the version is part of the key"
 		p.fix = fmt.Sprintf("write %s = %s", quoteName(e.name[:end]), quote(strings.TrimSpace(e.name[end:])))
@@ -220,7 +219,7 @@ func (c *checker) requirementTable(e *entry, r Requirement) (Requirement, bool) 
 			r.LFS = c.wantBoolean(key, where)
 		case "markers", "marker", "environment":
 			c.problem(problem{at: key.key, severity: Error, code: CodeUnknownKey, message: fmt.Sprintf("%s has no key %s", quoteName(e.name), key.name),
-				fix: "write env-markers", edits: key.rename("env-markers")})
+				fix: "write env-markers", edits: key.renameUnlessTaken("env-markers")})
 		case "channel", "build":
 			c.problem(problem{at: key.key, severity: Error, code: CodeUnknownKey, message: fmt.Sprintf("%s is a key of conda packages", key.name),
 				why: "this section takes Python packages from a package index", fix: fmt.Sprintf("move %s to [dependencies], or remove the key", quoteName(e.name))})
@@ -228,12 +227,12 @@ func (c *checker) requirementTable(e *entry, r Requirement) (Requirement, bool) 
 			c.unknownKey(key, quoteName(e.name), requirementKeys, Error, "pixi refuses it")
 		}
 	}
-	c.requirementConflicts(e, r, sources, editable)
+	c.requirementConflicts(e, sources, editable)
 	return r, !slices.ContainsFunc(c.problems[before:], func(p problem) bool { return p.severity == Error })
 }
 
 // requirementConflicts reports keys that exclude each other.
-func (c *checker) requirementConflicts(e *entry, r Requirement, sources map[string]*entry, editable *entry) {
+func (c *checker) requirementConflicts(e *entry, sources map[string]*entry, editable *entry) {
 	t := e.value.table
 	if len(sources) == 0 {
 		p := problem{at: e.key, severity: Error, code: CodeConflict, message: quoteName(e.name) + " says no version and no place to come from",
@@ -280,7 +279,6 @@ func (c *checker) requirementConflicts(e *entry, r Requirement, sources map[stri
 		c.problem(problem{at: editable.key, severity: Error, code: CodeConflict, message: "editable without path", why: "only a local folder can be edited in place",
 			fix: `add path = "./folder", or remove the key`})
 	}
-	_ = r
 }
 
 // extras reads a list of extras.

@@ -53,9 +53,7 @@ func (c *checker) foreignRootSection(e *entry) {
 	switch {
 	case e.name == "node_reqs":
 		p.message, p.why, p.fix = "[node_reqs] has another name", "the packs in it are not installed", "write [node_packs]"
-		if c.doc.root.get("node_packs") == nil {
-			p.edits = e.rename("node_packs")
-		}
+		p.edits = e.renameUnlessTaken("node_packs")
 	case isOld:
 		p.message, p.why, p.fix = old.message, old.why, old.fix
 		if packages := condaPackages(e.value); packages != "" {

@@ -141,15 +141,15 @@ func (c *checker) variableName(e *entry) bool {
 		return false
 	case strings.HasPrefix(name, "COMFY_SUPERVISOR_"):
 		c.problem(problem{at: e.key, severity: Error, code: CodeEnvVarBreaks, message: e.name + " belongs to the supervisor",
-			why: "a worker is found and ended by these variables", fix: "remove the line", edits: []Edit{c.doc.removeLines(e.whole)}})
+			why: "a worker is found and ended by these variables", fix: "remove the line", edits: c.removal(e)})
 		return false
 	case breakingVariables[name] != "":
 		c.problem(problem{at: e.key, severity: Error, code: CodeEnvVarBreaks, message: e.name + " would break the worker",
-			why: breakingVariables[name], fix: "remove the line", edits: []Edit{c.doc.removeLines(e.whole)}})
+			why: breakingVariables[name], fix: "remove the line", edits: c.removal(e)})
 		return false
 	case hostVariables[name] != "":
 		c.problem(problem{at: e.key, severity: Warning, code: CodeEnvVarHost, message: e.name + " has no effect: the host decides it",
-			why: "it tells the worker " + hostVariables[name], fix: "remove the line", edits: []Edit{c.doc.removeLines(e.whole)}})
+			why: "it tells the worker " + hostVariables[name], fix: "remove the line", edits: c.removal(e)})
 		return false
 	case doubtfulVariables[name] != "":
 		c.problem(problem{at: e.key, severity: Warning, code: CodeEnvVarBreaks, message: e.name + " may break the worker",

@@ -1,0 +1,108 @@
+package manifest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// maxFixPasses bounds how often a file is looked at anew after changes: one change can uncover the next.
+const maxFixPasses = 20
+
+// Fix changes everything in a manifest that is wrong and has exactly one right answer, and nothing else:
+// comments and layout stay. It returns the new content and what was put right. Notes are no mistakes.
+func Fix(platform, file string, content []byte) ([]byte, []Diagnostic) {
+	var done []Diagnostic
+	for range maxFixPasses {
+		_, diagnostics := ParseFor(platform, file, content)
+		next, applied := applyEdits(content, diagnostics)
+		if len(applied) == 0 {
+			break
+		}
+		content = next
+		done = append(done, applied...)
+	}
+	return content, done
+}
+
+// applyEdits makes the changes of all diagnostics that do not get in each other's way; of two that do, the
+// first in the file wins and the other's turn comes when the file is looked at again.
+func applyEdits(content []byte, diagnostics []Diagnostic) ([]byte, []Diagnostic) {
+	var taken []Edit
+	var applied []Diagnostic
+	for _, d := range diagnostics {
+		if len(d.Edits) == 0 || d.Severity == Note {
+			continue
+		}
+		if merged, ok := mergeEdits(taken, d.Edits, len(content)); ok {
+			taken = merged
+			applied = append(applied, d)
+		}
+	}
+	var out []byte
+	last := 0
+	for _, edit := range taken {
+		out = append(out, content[last:edit.Start]...)
+		out = append(out, edit.Text...)
+		last = edit.End
+	}
+	return append(out, content[last:]...), applied
+}
+
+// mergeEdits adds the edits of one diagnostic to those taken, which are sorted. It refuses edits that touch one of
+// those taken or each other.
+func mergeEdits(taken, edits []Edit, size int) ([]Edit, bool) {
+	merged := slices.Concat(taken, edits)
+	slices.SortStableFunc(merged, func(a, b Edit) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
+	last := Edit{Start: -1, End: -1}
+	for _, edit := range merged {
+		own := slices.Contains(edits, edit) && slices.Contains(edits, last)
+		if edit.Start < 0 || edit.End > size || edit.Start > edit.End || edit.Start < last.End || edit.Start == last.End && !own {
+			return nil, false
+		}
+		last = edit
+	}
+	return merged, true
+}
+
+// Rewrite replaces a file's content so that a reader sees the old or the new one, whatever happens. Permissions
+// stay, and a symbolic link stays one: what it leads to is rewritten.
+func Rewrite(file string, content []byte) error {
+	target, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return fmt.Errorf("rewriting %s: %w", file, err)
+	}
+	info, err := os.Stat(target)
+	if err != nil {
+		return fmt.Errorf("rewriting %s: %w", file, err)
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*")
+	if err != nil {
+		return fmt.Errorf("rewriting %s: %w; the folder must be writable", file, err)
+	}
+	err = errors.Join(writeAll(temporary, content, info.Mode().Perm()), temporary.Close())
+	if err == nil {
+		err = os.Rename(temporary.Name(), target)
+	}
+	if err != nil {
+		if left := os.Remove(temporary.Name()); left != nil && !errors.Is(left, fs.ErrNotExist) {
+			err = errors.Join(err, left)
+		}
+		return fmt.Errorf("rewriting %s: %w", file, err)
+	}
+	return nil
+}
+
+func writeAll(file *os.File, content []byte, mode fs.FileMode) error {
+	if _, err := file.Write(content); err != nil {
+		return err
+	}
+	if err := file.Chmod(mode); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return file.Sync()
+}
