@@ -23,7 +23,7 @@ type Configuration struct {
 	Jobs      int      // environments built side by side; 0 means one for each processor, at most four
 	// Guard is the command line that starts ServeGuard; nil means this program with GuardCommand.
 	Guard  []string
-	Report Reporter // nil for none
+	Report Reporter `json:"-"` // nil for none
 }
 
 // Outcomes of one environment.

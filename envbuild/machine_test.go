@@ -16,6 +16,12 @@ import (
 
 var zeroTime time.Time
 
+// pythons are the interpreters that were found already.
+var pythons = struct {
+	sync.Mutex
+	found map[string]string
+}{found: map[string]string{}}
+
 // needPython is a real interpreter of a version, or of any that is new enough for "".
 func needPython(t testing.TB, version string) string {
 	t.Helper()
@@ -23,9 +29,14 @@ func needPython(t testing.TB, version string) string {
 	if version == "" {
 		wanted = []string{"3.12", "3.11", "3.13", "3.10", "3.14"}
 	}
+	pythons.Lock()
+	defer pythons.Unlock()
 	for _, one := range wanted {
-		found, err := findPython(t.Context(), one, PythonFacts{}, os.Environ(), prober{})
-		if err == nil {
+		if path, known := pythons.found[one]; known {
+			return path
+		}
+		if found, err := findPython(t.Context(), one, PythonFacts{}, os.Environ(), prober{}); err == nil {
+			pythons.found[one] = found.Executable
 			return found.Executable
 		}
 	}
@@ -76,6 +87,7 @@ func newMachine(t testing.TB, packages ...string) *machine {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(folder, "home"), "TMPDIR=" + os.TempDir(),
 		"UV_CACHE_DIR=" + filepath.Join(folder, "uv-cache"), "UV_DEFAULT_INDEX=" + m.index.defaultIndex(),
 		"UV_HTTP_RETRIES=0", "PIP_CONFIG_FILE=" + os.DevNull,
+		"GORACE=atexit_sleep_ms=0", // guards are this very binary, and the race detector waits a second at exit
 		"PYENV_ROOT=" + os.Getenv("PYENV_ROOT"), "SYSTEMROOT=" + os.Getenv("SYSTEMROOT"),
 	}
 	m.host = m.makeHost(needPython(t, ""), packages...)
