@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -29,20 +30,22 @@ const (
 
 // Schema is the JSON schema of comfy-env.toml, or of comfy-env-root.toml, for editors and validators. It is made
 // from the tables that the reader of the files uses.
-func Schema(root bool) []byte {
+func Schema(root bool) ([]byte, error) {
 	schema := environmentSchema()
 	if root {
 		schema = rootSchema()
 	}
 	schema["$schema"] = "http://json-schema.org/draft-07/schema#"
 	text, err := json.MarshalIndent(schema, "", "  ")
-	if err != nil { // maps of strings, numbers and lists always encode
-		panic(err)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the schema: %w", err)
 	}
-	return append(text, '\n')
+	return append(text, '\n'), nil
 }
 
-func stringType(description string) object { return object{"type": "string", "description": description} }
+func stringType(description string) object {
+	return object{"type": "string", "description": description}
+}
 
 func pattern(expression, description string) object {
 	return object{"type": "string", "pattern": expression, "description": description}
@@ -133,7 +136,7 @@ func variablesSchema(description string) object {
 	refused := slices.Sorted(maps.Keys(breakingVariables))
 	return object{"type": "object", "description": description,
 		"additionalProperties": object{"type": []string{"string", "number", "boolean"}},
-		"propertyNames": object{"pattern": `^[^=]+$`, "not": either(object{"enum": refused}, object{"pattern": "^(?:COMFY_SUPERVISOR_|comfy_supervisor_)"})},
+		"propertyNames":        object{"pattern": `^[^=]+$`, "not": either(object{"enum": refused}, object{"pattern": "^(?:COMFY_SUPERVISOR_|comfy_supervisor_)"})},
 	}
 }
 
