@@ -7,7 +7,7 @@ import (
 	"path"
 )
 
-//go:embed program/*.py worker/*.py wire/*.py
+//go:embed program/*.py worker/*.py wire/*.py comfyui/*.py
 var embedded embed.FS
 
 // Layout writes the worker's program into the cache directory, once per content, and returns the folder to give to the
@@ -18,6 +18,7 @@ func Layout(cache string) (program string, err error) {
 		"program": "",
 		"worker":  "comfy_supervisor_worker",
 		"wire":    "comfy_supervisor_worker/wire",
+		"comfyui": "comfy_supervisor_worker/comfyui",
 	} {
 		if err := sources.Add(embedded, folder, below); err != nil {
 			return "", err

@@ -72,6 +72,29 @@ class Codecs:
             self._decoders["p:" + tag] = deserialize
         self.registrations += 1
 
+    def register_pack(
+        self,
+        type_name: str,
+        serialize: Callable[[Any, Callable[[Any], Any]], Any],
+        deserialize: Callable[[Any, Callable[[Any], Any]], Any] | None = None,
+        tag: str | None = None,
+    ) -> None:
+        """Adds a codec in the shape that packs write: with a function for the parts that are no JSON.
+
+        Any value may stand in a payload here, so that function gives back what it gets.
+        """
+        decode = None if deserialize is None else (lambda payload: deserialize(payload, _itself))
+        self.register(type_name, lambda value: serialize(value, _itself), decode, tag)
+
+    def tree(self, value: Any, encoder: Any) -> dict[str, Any] | None:
+        """The tree of a value for values.Encoder; None when no codec is for it. Raises what a pack's codec raises."""
+        found = self.encode(value)
+        if found is None:
+            return None
+        name, payload = found
+        encoder.alive.append(payload)  # so that no object inside gets the number of another
+        return {"k": [name, encoder.tree(payload)]}
+
     def encode(self, value: Any) -> tuple[str, Any] | None:
         """A value's name and payload; None when no codec is for it. Raises what a pack's codec raises."""
         kind = type(value)
@@ -102,6 +125,10 @@ class Codecs:
         if name.startswith("c:"):
             return _decode_attributes(name[2:], payload)
         return Coded(name, payload)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _find(kind: type) -> tuple[str, Encode]:

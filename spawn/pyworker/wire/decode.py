@@ -26,6 +26,9 @@ class Opener(Protocol):
     def open_handle(self, fields: dict[str, Any]) -> Any:
         """The object for a handle. Raises CannotCross."""
 
+    def open_coded(self, name: str, payload: Any) -> Any:
+        """The object for a codec's payload. Raises CannotCross."""
+
 
 def decode(message: dict[str, Any], body: bytes, memory: Memory, opener: Opener, root: str = "") -> Any:
     """Decodes the value of a message and counts the message's files. Raises CannotCross."""
@@ -268,6 +271,14 @@ class Decoder:
         result = self._objects[slot] = self._opener.open_handle(content)
         return result
 
+    def _coded(self, content: Any) -> Any:
+        slot = self.slot()
+        name, payload = content
+        if type(name) is not str:
+            raise CannotCross("a codec whose name is not text")
+        result = self._objects[slot] = self._opener.open_coded(name, self.value(payload))
+        return result
+
     def _int(self, content: Any) -> int:
         return int(content, 16)
 
@@ -305,6 +316,7 @@ _DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
     "r": Decoder._again,
     "o": Decoder._opaque,
     "h": Decoder._handle,
+    "k": Decoder._coded,
     "i": Decoder._int,
     "u": Decoder._str,
     "c": Decoder._complex,

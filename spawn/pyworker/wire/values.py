@@ -7,9 +7,9 @@ value, None, bool, int, float, str and list are themselves; every JSON object ha
     b  bytes, B bytearray          i  a long int, hexadecimal       u  str with surrogates, hexadecimal
     c  complex                     l  slice                         g  range      e  Ellipsis
     a  array or tensor             n  numpy scalar                  r  the n-th object of this message again
-    o  a pickle, not opened        h  a handle
+    o  a pickle, not opened        h  a handle     k  a class's codec and its payload (see codecs)
 
-Lists and the tags m d t S F b B a o h are numbered in the order they are met, for "r". A storage is {"i": [offset,
+Lists and the tags m d t S F b B a o h k are numbered in the order they are met, for "r". A storage is {"i": [offset,
 length]} in the blob or {"f": [file, offset, length]}.
 """
 
@@ -39,7 +39,7 @@ class Role(Protocol):
     """What differs between the sides: everything that is not plain data."""
 
     def encode_other(self, value: Any, encoder: Encoder) -> dict[str, Any]:
-        """The tree of any other object, with one tag of o or h. Raises CannotCross."""
+        """The tree of any other object, with one tag of o, h or k. Raises CannotCross."""
 
 
 class Encoded:

@@ -58,6 +58,8 @@ class Calls:
 
     def function(self, call: Call) -> Any:
         """The bound function of a call. Raises Refused for names that do not exist, and what the class raises."""
+        if "comfyui" in call.params and self._worker.comfyui is not None:
+            return self._worker.comfyui.function(call)
         nodes = self._worker.pack.nodes
         node = nodes.get(call.node)
         if node is None:
@@ -88,6 +90,8 @@ class Calls:
             inputs = {}
         if type(inputs) is not dict:
             raise CannotCross(f"inputs have to be a dict, not a {type(inputs).__name__}")
+        if "comfyui" in call.params:
+            return inputs  # an envelope; the node's inputs are in it
         key = getattr(function, "__func__", function)
         try:
             accepted = self._accepted[key]
@@ -107,11 +111,14 @@ class Calls:
     def drop_instance(self, token: str) -> None:
         """Forgets the instance of a token; its __del__ may run the pack's code."""
         self._instances.pop(("", token), None)
+        if self._worker.comfyui is not None:
+            self._worker.comfyui.calls.drop(token)
 
     @property
     def instances(self) -> int:
         """How many node instances are kept."""
-        return len(self._instances)
+        comfyui = self._worker.comfyui
+        return len(self._instances) + (len(comfyui.calls) if comfyui is not None else 0)
 
     # ---- running ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from .wire.codecs import Codecs
 from .wire.errors import CannotCross
 from .wire.opaque import Handle, Opaque
 from .wire.values import Encoder
@@ -37,6 +38,7 @@ class WorkerRole:
         self.name = ""  # of the environment, for people
         self.generation = 0
         self.worker = ""
+        self.codecs = Codecs()
         self._lock = threading.Lock()
         self._next = 0
         self._objects: dict[int, Any] = {}
@@ -44,12 +46,12 @@ class WorkerRole:
         self._sent: dict[int, int] = {}  # handle -> times it was sent and not dropped
 
     def encode_other(self, value: Any, encoder: Encoder) -> dict[str, Any]:
-        """A pickle where that is possible and right, else a handle."""
+        """By its codec, else a pickle where that is possible and right, else a handle."""
         from .wire import pickles
 
         if type(value) is Handle:
             return {"h": value.fields()}
-        passed = pickles.passed_on(value, encoder)
+        passed = pickles.passed_on(value, encoder) or self.codecs.tree(value, encoder)
         if passed is not None:
             return passed
         if not _is_model(type(value)):
@@ -109,6 +111,10 @@ class WorkerRole:
             f"the {kind} lives in the worker of environment {name!r} and can not be used in environment"
             f" {self.name!r}: use it with nodes of {name!r}"
         )
+
+    def open_coded(self, name: str, payload: Any) -> Any:
+        """What a codec makes of a payload; without that codec it passes through."""
+        return self.codecs.decode(name, payload)
 
     def open_opaque(self, fields: dict[str, Any], data: bytes, arrays: list[Any], face: Any) -> Any:
         """Unpickles what this environment or the host has pickled; anything else passes through."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import comfy, report
 from .calls import Call, Calls, current_call
@@ -20,6 +20,9 @@ from .wire.channel import Channel, Message, Transport
 from .wire.descriptors import move_high
 from .wire.errors import ChannelGone, error_object
 from .wire.memory import Memory
+
+if TYPE_CHECKING:
+    from .comfyui.adapter import ComfyUI
 
 _REPORTED_PACKAGES = ("comfy-aimdo", "comfy-kitchen", "torch", "numpy")
 _MOST_NODES_BYTES = 128 << 10  # of contracts in a header; longer ones go into the body
@@ -43,6 +46,7 @@ class Worker:
         self.main = MainLane(self)
         self.side = SideLane()
         self.hooks = ImportHooks()
+        self.comfyui: ComfyUI | None = None  # what a host that is ComfyUI gets, from load on
         self._loaded = False
         self._on_reader: dict[str, Callable[[Message], Any]] = {
             "ping": lambda message: self.main.state(),
@@ -80,6 +84,8 @@ class Worker:
             self.main.post_call(Call(message, body))
         elif method in self._on_reader:
             self.channel.reply(request, self._on_reader[method](message))
+        elif self.comfyui is not None and self.comfyui.serves(method):
+            self.comfyui.post(message, body)
         elif method in self._on_main:
             serve = self._on_main[method]
             self.main.post(lambda: serve(message))
@@ -141,9 +147,16 @@ class Worker:
         self.hooks.watch("torch", self.modes.torch_arrived)
         self.hooks.watch("asyncio", self.main.asyncio_arrived)
         self.hooks.watch("comfy.utils", lambda utils: comfy.hook_progress(utils, self.report_progress))
+        if params.get("comfyui"):
+            from .comfyui.adapter import ComfyUI
+
+            self.comfyui = ComfyUI(self, params)
+            self.comfyui.before_import()
         self.channel.notify("phase", {"phase": "pack", "detail": str(params["pack"].get("name") or "")})
         try:
             self.pack.load(params, self.main.run_coroutine)
+            if self.comfyui is not None:
+                self.comfyui.after_import()
         except BaseException as error:  # a pack that calls sys.exit at import has failed, not ended the worker
             name = params["pack"].get("name") or params["pack"].get("nodes")
             self.channel.reply_error(request, report.raised("pack_failed", error, f"importing pack {name!r}: "))

@@ -1,0 +1,224 @@
+"""Ties ComfyUI's side of a worker to its lanes and its connection. One object per worker, made when it loads its pack.
+
+Requests of the host, with the lane that serves them:
+
+    comfyui.scan    side   everything that the host needs to register the pack
+    comfyui.inputs  side   the INPUT_TYPES of all its nodes
+    comfyui.ask     side   one question of a node's class (validation)
+    comfyui.route   side   one HTTP request
+    comfyui.prompt  side   the pack's on_prompt handlers, for one submitted prompt
+
+Calls of nodes arrive as any call does; `comfyui` in their parameters says that the body is an envelope (see nodecalls).
+What a node says while it runs goes out as comfyui.message, with the call that it belongs to.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Callable
+
+from ..calls import Refused
+from ..wire import decode, values
+from ..wire.errors import CannotCross, error_object
+from . import comfy_env_standin, extranodes, progress, prompt_server, routes, scanning, web_standin
+from .flags import Flags
+from .folders import Folders
+from .loglines import configure_logging
+from .nodecalls import NodeCalls
+from .standins import StandIns
+
+if TYPE_CHECKING:
+    from ..calls import Call
+    from ..worker import Worker
+
+
+class ComfyUI:
+    """Everything of this package that a worker has."""
+
+    def __init__(self, worker: Worker, params: dict[str, Any]) -> None:
+        """`params` are those of the load request."""
+        self._worker = worker
+        self._comfyui = str(params.get("comfyui") or "")
+        pack = params["pack"]
+        self._standins = StandIns(str(pack.get("directory") or pack["nodes"]))
+        self._folders = Folders()
+        self.flags = Flags()
+        self._state = prompt_server.HostState()
+        self._messenger = Messenger(worker)
+        self.server = prompt_server.PromptServer(self._messenger, self._state, worker.side.loop())
+        self.calls = NodeCalls(worker.pack.nodes)
+        described = params.get("folders")
+        if isinstance(described, dict):
+            self._folders.hear(described)
+        self._serving: dict[str, Callable[[dict[str, Any], Any], Any]] = {
+            "comfyui.scan": lambda params, value: self._scan(),
+            "comfyui.inputs": lambda params, value: scanning.inputs(worker.pack.nodes),
+            "comfyui.ask": self._ask,
+            "comfyui.route": self._route,
+            "comfyui.prompt": lambda params, value: self.server.trigger_on_prompt(value),
+        }
+
+    # ---- around the pack's import, on the main thread --------------------------------------------------------------
+
+    def before_import(self) -> None:
+        """Prepares what the pack may import."""
+        worker = self._worker
+        configure_logging()
+        if self._comfyui:
+            sys.path.append(os.path.join(self._comfyui, "comfy"))  # for old packs' bare `import model_management`
+        self._standins.install({"server": prompt_server.server_module(self.server)})
+        self._standins.install(comfy_env_standin.modules(worker.role.codecs))
+        self._standins.offer("aiohttp", web_standin.modules)
+        hooks = worker.hooks
+        hooks.watch("comfy.cli_args", self.flags.apply)
+        hooks.watch("folder_paths", self._folders.apply)
+        hooks.watch("comfy.utils", lambda utils: progress.hook_bars(utils, self._messenger))
+        hooks.watch("comfy_execution.progress", lambda module: progress.hook_registry(module, self._messenger))
+        hooks.watch("nodes", extranodes.hook_nodes)
+        comfy_env_standin.load_serializers(os.environ.get("COMFY_ENV_SERIALIZER_FILES", ""))
+
+    def after_import(self) -> None:
+        """Completes what depends on the pack's modules."""
+        for name in ("aiohttp", "aiohttp.web"):
+            if not hasattr(sys.modules.get(name), "__spec__") or sys.modules[name].__spec__ is None:
+                sys.modules.pop(name, None)
+        module = self._worker.pack.module
+        for entry in getattr(module, "ROUTES", None) or ():
+            self.server.routes.add(str(entry["method"]), str(entry["path"]), entry["handler"])
+        nodes = sys.modules.get("nodes")
+        if nodes is not None:
+            extranodes.add_own(self._worker.pack.nodes, nodes)
+
+    # ---- calls, on the main thread ---------------------------------------------------------------------------------
+
+    def function(self, call: Call) -> Callable[..., Any]:
+        """The function for a call that has an envelope. Raises UnknownNode."""
+        fields = call.params["comfyui"]
+        self.hear(fields)
+        return self.calls.function(
+            call.node,
+            str(call.params.get("function") or ""),
+            str(call.params.get("instance") or ""),
+            fields.get("graph"),
+            bool(fields.get("validates")),
+        )
+
+    def hear(self, fields: dict[str, Any]) -> None:
+        """Takes over what a message says about the host."""
+        state = fields.get("host")
+        if isinstance(state, dict):
+            self._state.enter(state)
+        folders = fields.get("folders")
+        if isinstance(folders, dict):
+            self._folders.hear(folders, str(fields.get("folders_version") or ""))
+
+    # ---- the side lane ---------------------------------------------------------------------------------------------
+
+    def serves(self, method: str) -> bool:
+        """Whether a request is one of ours."""
+        return method in self._serving
+
+    def post(self, message: dict[str, Any], body: bytes) -> None:
+        """Hands a request to the side lane. On the thread that reads."""
+        self._worker.side.post(lambda: self._serve(message, body))
+
+    async def _serve(self, message: dict[str, Any], body: bytes) -> None:
+        worker = self._worker
+        request, method = message["id"], message["method"]
+        params = message.get("params")
+        try:
+            value = decode.decode(message, body, worker.memory, worker.role, method) if body or message.get("body_file") else None
+            answer = self._serving[method](params if isinstance(params, dict) else {}, value)
+            if inspect.isawaitable(answer):
+                answer = await answer
+            encoded = values.encode(answer, worker.memory, worker.role, method)
+        except CannotCross as error:
+            worker.channel.reply_error(request, error_object(error.kind, str(error)))
+            return
+        except Refused as error:
+            worker.channel.reply_error(request, error.error)
+            return
+        except BaseException as error:
+            from .. import report
+
+            worker.channel.reply_error(request, report.raised("node_raised", error))
+            return
+        encoded.lend()
+        worker.channel.reply(request, {}, encoded.body, **encoded.fields)
+
+    def _scan(self) -> dict[str, Any]:
+        document = scanning.scan(self._worker.pack.nodes, self._worker.pack.display_names)
+        document.update(self.server.routes.describe())
+        document["folders"] = self._folders.added()
+        document["on_prompt"] = len(self.server.on_prompt_handlers)
+        document["messages"] = self._messenger.early
+        return document
+
+    async def _ask(self, params: dict[str, Any], value: Any) -> Any:
+        function = self.calls.function(str(params["node"]), str(params["function"]), "", None, False)
+        answer = function(**value)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def _route(self, params: dict[str, Any], value: Any) -> dict[str, Any]:
+        return await routes.answer(self.server.routes, self.server.app, params, value or b"")
+
+
+class Messenger:
+    """Takes to the host what the pack says; the implementation of progress.Reporter and prompt_server.Messenger."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        # What the pack said while it was imported and that each start of the host has to repeat.
+        self.early: list[dict[str, Any]] = []
+
+    def bar(self, value: Any, total: Any, preview: Any, prompt_id: Any, node_id: Any) -> None:
+        """What a ProgressBar shows."""
+        call = self._call()
+        if call is not None and "comfyui" not in call.params:
+            self._worker.report_progress(value, total, node_id)  # a caller that is not ComfyUI
+            return
+        message = {"value": value, "total": total, "preview": preview, "prompt_id": prompt_id, "node_id": node_id}
+        self._send({"kind": "bar", **message})
+
+    def registry(self, node_id: Any, value: Any, total: Any, preview: Any) -> None:
+        """What a node reports through comfy_api."""
+        self._send({"kind": "registry", "node_id": node_id, "value": value, "total": total, "preview": preview})
+
+    def send_event(self, event: Any, data: Any, sid: Any) -> None:
+        """Passes a websocket message on."""
+        self._send({"kind": "event", "event": event, "data": data, "sid": sid})
+
+    def register_replacement(self, fields: dict[str, Any]) -> None:
+        """Registers a node replacement on the host, now and at later starts."""
+        message = {"kind": "replacement", "fields": fields}
+        self.early.append(message)
+        self._send(message)
+
+    def ask_host(self, question: str, *arguments: Any) -> Any:
+        """Asks the host's server something and waits."""
+        worker = self._worker
+        encoded = values.encode(list(arguments), worker.memory, worker.role, question)
+        encoded.lend()
+        call = self._call()
+        fields = dict(encoded.fields, lane="caller", call=call.request) if call is not None else dict(encoded.fields)
+        message, body = worker.channel.request("comfyui.host", {"question": question}, encoded.body, **fields)
+        return decode.decode(message, body, worker.memory, worker.role, question)
+
+    def _call(self) -> Call | None:
+        from ..calls import current_call
+
+        return current_call.get() or self._worker.main.only_call()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        worker = self._worker
+        if worker.channel.gone is not None:
+            return
+        encoded = values.encode(message, worker.memory, worker.role, "message")
+        call = self._call()
+        fields = dict(encoded.fields)
+        if call is not None:
+            fields["call"] = call.request
+        encoded.lend()
+        worker.channel.notify("comfyui.message", {}, encoded.body, **fields)
