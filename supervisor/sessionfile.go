@@ -23,12 +23,13 @@ type sessionFile struct {
 	Token     string            `json:"token"`
 	PID       int               `json:"pid,omitempty"`
 	StartTime string            `json:"start_time,omitempty"`
-	Owner     string            `json:"owner,omitempty"`
+	Owners    []string          `json:"owners,omitempty"` // under which it holds and makes memory files
 	Name      string            `json:"name,omitempty"`
 	ComfyUI   string            `json:"comfyui,omitempty"`
 	Since     time.Time         `json:"since"`
 	Environ   map[string]string `json:"environ,omitempty"`
 	HostFacts json.RawMessage   `json:"host_facts,omitempty"`
+	HostState json.RawMessage   `json:"host_state,omitempty"`
 }
 
 // writeSessionFile replaces a session's file atomically.

@@ -66,7 +66,6 @@ const (
 	Stop       Action = "stop"        // end the process tree politely, then by force
 	Kill       Action = "kill"        // end the process tree by force
 	Replace    Action = "replace"     // make the next generation, with the queued calls
-	Settle     Action = "settle"      // nothing of the process is left: wake who waits, drop what it held
 )
 
 // Record is what the state machine knows of one worker. It is a value: Step returns a changed copy.

@@ -53,8 +53,9 @@ type HelloParams struct {
 	HostFactsFile string            `json:"host_facts_file,omitempty"`
 	ComfyUI       string            `json:"comfyui"`
 	// Holds and Owned tell, at a reconnect, which memory files the client refers to and made.
-	Holds []FileCount `json:"holds,omitempty"`
-	Owned []wire.File `json:"owned,omitempty"`
+	Holds         []FileCount `json:"holds,omitempty"`
+	Owned         []wire.File `json:"owned,omitempty"`
+	ReservedBytes int64       `json:"reserved_bytes,omitempty"` // of its memory files, pooled ones included
 }
 
 // HelloResult answers hello.

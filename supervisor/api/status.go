@@ -41,8 +41,10 @@ type Session struct {
 	PID       int       `json:"pid,omitempty"`
 	StartTime string    `json:"start_time,omitempty"`
 	ComfyUI   string    `json:"comfyui,omitempty"` // folder of the host's ComfyUI
+	Stack     string    `json:"stack,omitempty"`   // of the environments that its host needs
 	Since     time.Time `json:"since"`
 	Clients   int       `json:"clients"`
+	Ended     bool      `json:"ended,omitempty"` // its last workers are being ended
 	// ReconnectUntil is set while the host lives but has no connection; then the session ends with its workers.
 	ReconnectUntil *time.Time `json:"reconnect_until,omitempty"`
 }
@@ -81,6 +83,8 @@ type Worker struct {
 	IdleSeconds  float64       `json:"idle_seconds"`
 	RSSBytes     int64         `json:"rss_bytes,omitempty"` // of the whole process tree
 	Processes    int           `json:"processes,omitempty"`
+	// LauncherRSSBytes is the resident memory of its launcher.
+	LauncherRSSBytes int64 `json:"launcher_rss_bytes,omitempty"`
 
 	Crashes      int        `json:"crashes"` // within the crash window
 	BackoffUntil *time.Time `json:"backoff_until,omitempty"`

@@ -1,0 +1,107 @@
+package supervisor
+
+import (
+	"errors"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
+	"github.com/comfy-supervisor/comfy-supervisor/manifest"
+	"github.com/comfy-supervisor/comfy-supervisor/memory"
+)
+
+// Environments finds what was built. envbuild.Store implements it.
+type Environments interface {
+	Find(name string, query envbuild.Query) (envbuild.Environment, error)
+	List(query envbuild.Query) ([]envbuild.Environment, error)
+}
+
+// Config is everything that a daemon is told. Zero durations switch the limit off unless their comment says otherwise.
+type Config struct {
+	RuntimeDirectory string // holds the lock, sessions and worker folders; private, made when missing
+	StateDirectory   string // holds the logs
+	Socket           string
+	// Binary is what launchers are started from; empty: this very program, also after its file was replaced.
+	Binary  string
+	Version string
+	// Private marks an instance that belongs to one command or test.
+	Private bool
+	// Program is the folder of the Python worker program.
+	Program      string
+	Environments Environments
+
+	CallSilence    time.Duration // a call without a sign of life is given up after this
+	Reconnect      time.Duration // a host without a connection may come back within this
+	LauncherOrphan time.Duration // launchers wait so long for a lost supervisor
+	StopGrace      time.Duration // processes that were asked to end get so long
+	SweepInterval  time.Duration
+	Crash          Limits
+	Idle           memory.Limits
+	// Options returns the options of one environment, given what its manifest declares: what is set replaces the limits
+	// above. May be nil.
+	Options func(environment string, declared manifest.Options) manifest.Options
+
+	MemoryFileQuota int64 // bytes, of all processes together
+	MemoryFilePool  int64 // bytes that one process may keep for its next values
+
+	Log zerolog.Logger
+	// Ready is called once clients are accepted. May be nil.
+	Ready func()
+}
+
+// environmentLimits are the limits that can differ per environment.
+type environmentLimits struct {
+	callSilence  time.Duration
+	callDeadline time.Duration
+	start        time.Duration
+	stopGrace    time.Duration
+	reap         time.Duration
+	inference    string
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.RuntimeDirectory == "":
+		return errors.New("the supervisor needs a runtime directory")
+	case c.StateDirectory == "":
+		return errors.New("the supervisor needs a state directory")
+	case c.Socket == "":
+		return errors.New("the supervisor needs a socket")
+	case c.Environments == nil:
+		return errors.New("the supervisor needs environments")
+	case c.Program == "":
+		return errors.New("the supervisor needs the Python worker program")
+	}
+	return nil
+}
+
+// limits returns the limits of one environment, whose manifest declares options.
+func (c *Config) limits(environment string, declared manifest.Options) environmentLimits {
+	options := declared
+	if c.Options != nil {
+		options = c.Options(environment, declared)
+	}
+	limits := environmentLimits{
+		callSilence: c.CallSilence,
+		start:       c.Crash.Start,
+		stopGrace:   c.StopGrace,
+		reap:        c.Idle.Reap,
+		inference:   manifest.InferenceMode,
+	}
+	for _, item := range []struct {
+		to   *time.Duration
+		from *time.Duration
+	}{
+		{&limits.callSilence, options.CallSilence}, {&limits.callDeadline, options.CallDeadline},
+		{&limits.start, options.Start}, {&limits.stopGrace, options.StopGrace}, {&limits.reap, options.Reap},
+	} {
+		if item.from != nil {
+			*item.to = *item.from
+		}
+	}
+	if options.Inference != nil {
+		limits.inference = *options.Inference
+	}
+	return limits
+}

@@ -1,0 +1,282 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/comfy-supervisor/comfy-supervisor/spawn"
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+)
+
+// Daemon is one supervisor. Make it with New and run it once.
+type Daemon struct {
+	config    Config
+	log       zerolog.Logger
+	self      spawn.Process
+	startedAt time.Time
+	ctx       context.Context // ends when the daemon begins to end
+	cancel    context.CancelFunc
+	files     *spawn.Holder
+	events    *eventLog
+	logs      *logs
+	listener  net.Listener
+	sweepNow  chan struct{} // asks for a sweep before its time
+
+	work     sync.WaitGroup // goroutines of workers, sessions and timers
+	clientWG sync.WaitGroup
+
+	mu       sync.Mutex
+	closing  bool
+	forced   bool
+	sessions map[string]*session
+	ending   map[*session]struct{} // ended, but with workers that still end
+	operator *session
+	clients  map[*client]struct{}
+	couriers map[string]*courier // the ways to owners of memory files
+	awaited  map[string]struct{} // recorded sessions whose hosts have not said yet what they hold
+}
+
+// New makes a daemon; nothing is touched before Run.
+func New(config Config) (*Daemon, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	self, err := spawn.Self()
+	if err != nil {
+		return nil, fmt.Errorf("looking at our own process: %w", err)
+	}
+	d := &Daemon{
+		config:   config,
+		log:      config.Log,
+		self:     self,
+		events:   newEventLog(),
+		sweepNow: make(chan struct{}, 1),
+		sessions: make(map[string]*session),
+		ending:   make(map[*session]struct{}),
+		clients:  make(map[*client]struct{}),
+		couriers: make(map[string]*courier),
+		awaited:  make(map[string]struct{}),
+	}
+	d.files = d.newHolder()
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.operator = d.newSession(api.RoleOperator, operatorSession, spawn.Process{})
+	d.operator.name = "operator"
+	d.sessions[operatorSession] = d.operator
+	return d, nil
+}
+
+func (d *Daemon) workersFolder() string { return filepath.Join(d.config.RuntimeDirectory, "workers") }
+func (d *Daemon) sessionFolder() string { return filepath.Join(d.config.RuntimeDirectory, "sessions") }
+
+// Run serves until the context ends or a client asks for the end; then it stops every worker and leaves nothing
+// behind. An *AlreadyRunningError says that another one serves the runtime directory.
+func (d *Daemon) Run(ctx context.Context) (err error) {
+	defer d.cancel()
+	if err := privateDirectory(d.config.RuntimeDirectory); err != nil {
+		return err
+	}
+	lock, err := acquireLock(filepath.Join(d.config.RuntimeDirectory, "supervisor.lock"), d.config.RuntimeDirectory)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.release()) }()
+	for _, folder := range []string{d.workersFolder(), d.sessionFolder()} {
+		if err := privateDirectory(folder); err != nil {
+			return err
+		}
+	}
+	if d.logs, err = newLogs(filepath.Join(d.config.StateDirectory, "logs")); err != nil {
+		return err
+	}
+	defer d.logs.close()
+	defer d.files.Close()
+	if d.listener, err = listen(ctx, d.config.Socket); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, removeSocket(d.config.Socket)) }()
+	d.startedAt = time.Now()
+	d.takeOver(ctx)
+	d.serve(ctx)
+	return d.clearAway()
+}
+
+// serve accepts clients until the end is asked for.
+func (d *Daemon) serve(ctx context.Context) {
+	d.work.Go(d.sweepLoop)
+	d.work.Go(func() {
+		for {
+			conn, err := d.listener.Accept()
+			if err != nil {
+				if d.ctx.Err() == nil {
+					d.log.Error().Err(err).Msg("accepting clients failed; the supervisor ends")
+					d.close("accepting clients failed: " + err.Error())
+				}
+				return
+			}
+			d.clientWG.Go(func() { d.serveClient(conn) })
+		}
+	})
+	d.log.Info().Str("socket", d.config.Socket).Int("pid", d.self.PID).Msg("supervisor ready")
+	d.event(api.Event{Kind: "supervisor.ready", Terms: map[string]any{"pid": d.self.PID, "version": d.config.Version}})
+	if d.config.Ready != nil {
+		d.config.Ready()
+	}
+	select {
+	case <-ctx.Done():
+		d.close("the supervisor was told to end")
+	case <-d.ctx.Done():
+	}
+}
+
+// close begins the end: nothing new is taken, and every worker is asked to stop.
+func (d *Daemon) close(cause string) {
+	d.mu.Lock()
+	if d.closing {
+		d.mu.Unlock()
+		return
+	}
+	d.closing = true
+	var all effects
+	for _, s := range d.sessions {
+		d.stopReconnect(s)
+		for _, p := range s.places {
+			all.add(d.step(p.current, Message{Kind: StopAsked, Cause: cause}, nil))
+		}
+	}
+	d.mu.Unlock()
+	d.log.Info().Str("cause", cause).Msg("supervisor ends")
+	d.event(api.Event{Kind: "supervisor.ending", Cause: cause})
+	d.perform(all)
+	d.cancel()
+}
+
+// clearAway waits for the workers' ends and removes what the daemon keeps outside itself.
+func (d *Daemon) clearAway() error {
+	_ = d.listener.Close() // no client more; its error would change nothing
+	d.waitForWorkers()
+	d.mu.Lock()
+	for c := range d.clients {
+		c.box.finish()
+	}
+	d.mu.Unlock()
+	d.clientWG.Wait()
+	d.work.Wait()
+	var problems []error
+	for _, folder := range []string{d.workersFolder(), d.sessionFolder()} {
+		if err := os.RemoveAll(folder); err != nil {
+			problems = append(problems, fmt.Errorf("removing %s: %w", folder, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// waitForWorkers waits until no worker is alive.
+func (d *Daemon) waitForWorkers() {
+	for {
+		var wait chan struct{}
+		d.mu.Lock()
+		for _, w := range d.liveWorkers() {
+			wait = w.settled
+			break
+		}
+		d.mu.Unlock()
+		if wait == nil {
+			return
+		}
+		<-wait
+	}
+}
+
+// liveWorkers returns all workers that may have a process, of sessions that end as well; Daemon.mu is held.
+func (d *Daemon) liveWorkers() []*worker {
+	var live []*worker
+	for _, s := range d.allSessions() {
+		for _, p := range s.places {
+			if !p.current.isSettled() {
+				live = append(live, p.current)
+			}
+		}
+	}
+	return live
+}
+
+// allSessions returns sessions that live and those that end; Daemon.mu is held.
+func (d *Daemon) allSessions() []*session {
+	all := make([]*session, 0, len(d.sessions)+len(d.ending))
+	for _, s := range d.sessions {
+		all = append(all, s)
+	}
+	for s := range d.ending {
+		all = append(all, s)
+	}
+	return all
+}
+
+// goSafely runs a function in a goroutine that the end of the daemon waits for. Only code that the daemon already
+// waits for, or that holds off its end otherwise, may call it.
+func (d *Daemon) goSafely(function func()) { d.work.Go(function) }
+
+// after runs a function later, unless the daemon has begun to end by then.
+func (d *Daemon) after(delay time.Duration, function func()) *time.Timer {
+	return time.AfterFunc(delay, func() {
+		d.mu.Lock()
+		if d.closing {
+			d.mu.Unlock()
+			return
+		}
+		d.work.Add(1)
+		d.mu.Unlock()
+		defer d.work.Done()
+		function()
+	})
+}
+
+// event numbers an event, keeps it, and logs it.
+func (d *Daemon) event(event api.Event) {
+	event = d.events.add(event)
+	line := d.log.Info().Uint64("sequence", event.Sequence)
+	if event.Session != "" {
+		line = line.Str("session", event.Session)
+	}
+	if event.Environment != "" {
+		line = line.Str("environment", event.Environment).Uint64("generation", event.Generation)
+	}
+	if event.Cause != "" {
+		line = line.Str("cause", event.Cause)
+	}
+	line.Msg(event.Kind)
+}
+
+// describe tells who this daemon is.
+func (d *Daemon) describe() api.Supervisor {
+	binary := d.config.Binary
+	if binary == "" {
+		binary, _ = os.Executable() // only for people to read
+	}
+	return api.Supervisor{
+		PID: d.self.PID, StartTime: d.self.StartTime, Version: d.config.Version, Protocol: wire.ProtocolVersion,
+		StartedAt: d.startedAt, Binary: binary, Socket: d.config.Socket, Private: d.config.Private,
+		RuntimeDirectory: d.config.RuntimeDirectory, StateDirectory: d.config.StateDirectory,
+	}
+}
+
+// sessionEnded reports the end of a session and forgets its record.
+func (d *Daemon) sessionEnded(s *session, cause string) {
+	if err := removeSessionFile(d.sessionFolder(), s.id); err != nil {
+		d.log.Error().Err(err).Msg("forgetting a session")
+	}
+	for owner := range s.owners {
+		d.files.Drop(owner)
+	}
+	d.inventoryDone(s)
+	d.event(api.Event{Kind: "session.ended", Session: s.id, Cause: cause})
+}

@@ -1,0 +1,143 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/comfy-supervisor/comfy-supervisor/spawn"
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+)
+
+// newHolder makes the table of memory files.
+func (d *Daemon) newHolder() *spawn.Holder {
+	return spawn.NewHolder(spawn.HolderOptions{
+		QuotaBytes: d.config.MemoryFileQuota,
+		Folder:     filepath.Join(d.config.RuntimeDirectory, "files"),
+		Free:       d.freeFiles,
+	})
+}
+
+// courier tells one party which of its memory files nobody refers to any more. What frees them may be anybody's reading
+// goroutine, which must not wait until this party reads: the telling has a goroutine of its own while there is
+// something to tell.
+type courier struct {
+	daemon *Daemon
+	peer   *wire.Peer
+
+	mu      sync.Mutex
+	pending []api.FileCount
+	running bool
+}
+
+// join makes a party known, so that it can be told about its files; Daemon.mu is held.
+func (d *Daemon) join(party spawn.Party, peer *wire.Peer) {
+	d.couriers[party.ID] = &courier{daemon: d, peer: peer}
+}
+
+// leave forgets the way to a party, unless it has another one by now; Daemon.mu is held.
+func (d *Daemon) leave(party spawn.Party, peer *wire.Peer) {
+	if known := d.couriers[party.ID]; known != nil && known.peer == peer {
+		delete(d.couriers, party.ID)
+	}
+}
+
+// freeFiles is the Holder's word that nobody refers to an owner's files any more. A way to the owner that does not
+// exist right now is no loss: it says what it owns when it comes back.
+func (d *Daemon) freeFiles(owner string, ids []string) {
+	d.mu.Lock()
+	way := d.couriers[owner]
+	d.mu.Unlock()
+	if way == nil {
+		return
+	}
+	way.mu.Lock()
+	defer way.mu.Unlock()
+	for _, id := range ids {
+		way.pending = append(way.pending, api.FileCount{ID: id})
+	}
+	if !way.running {
+		way.running = true
+		d.goSafely(way.tell)
+	}
+}
+
+func (c *courier) tell() {
+	for {
+		c.mu.Lock()
+		files := c.pending
+		c.pending = nil
+		if len(files) == 0 {
+			c.running = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		_ = c.peer.Notify(&wire.Message{Method: api.MethodMemoryReleased, Params: wire.Params(api.ReleasedParams{Files: files})}, nil)
+		// A party that is gone has no pool to put them into.
+	}
+}
+
+// reserve answers a party that wants to allocate a memory file.
+func (d *Daemon) reserve(party spawn.Party, request *wire.Message, reply wire.ReplyFunc) {
+	params, err := decode[api.BytesParams](request)
+	if err == nil {
+		err = d.files.Reserve(party.ID, params.Bytes)
+	}
+	if err != nil {
+		refuse(reply, wire.AsError(err))
+		return
+	}
+	_ = reply(&wire.Message{}, nil) // a party that is gone is noticed by its reader
+}
+
+// returned takes note that a party destroyed a memory file.
+func (d *Daemon) returned(party spawn.Party, notification *wire.Message) {
+	if params, err := decode[api.BytesParams](notification); err == nil {
+		d.files.Return(party.ID, params.Bytes)
+	}
+}
+
+// released takes note that a party does not map some files any more.
+func (d *Daemon) released(party spawn.Party, notification *wire.Message) {
+	var params struct {
+		Files []spawn.FileCount `json:"files"`
+	}
+	if json.Unmarshal(notification.Params, &params) == nil {
+		d.files.Released(party.ID, params.Files)
+	}
+}
+
+// inventory turns what a client says at a reconnect into what the Holder takes.
+func inventory(hello api.HelloParams) spawn.Inventory {
+	stock := spawn.Inventory{Owned: hello.Owned, ReservedBytes: hello.ReservedBytes}
+	var owned int64
+	for _, file := range hello.Owned {
+		owned += max(0, file.Size)
+	}
+	stock.ReservedBytes = max(stock.ReservedBytes, owned)
+	for _, held := range hello.Holds {
+		stock.Holds = append(stock.Holds, spawn.FileCount{ID: held.ID, Count: int64(held.Count)})
+	}
+	return stock
+}
+
+// askInventory asks an adopted worker what memory files it owns and holds, and books the answer.
+func (d *Daemon) askInventory(w *worker) error {
+	ctx, cancel := d.shortly()
+	defer cancel()
+	reply, _, err := w.peer.Request(ctx, &wire.Message{Method: api.MethodMemoryInventory, Lane: wire.LaneReader, Generation: w.generation}, nil)
+	if err != nil {
+		return fmt.Errorf("asking the worker of %s for its memory files: %w", w.place.environment, err)
+	}
+	var stock spawn.Inventory
+	if err := json.Unmarshal(reply.Result, &stock); err != nil {
+		return fmt.Errorf("asking the worker of %s for its memory files: %w", w.place.environment, err)
+	}
+	if err := d.files.Adopt(w.party, stock); err != nil {
+		return fmt.Errorf("booking the memory files of %s: %w", w.place.environment, err)
+	}
+	return nil
+}
