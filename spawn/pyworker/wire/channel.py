@@ -24,7 +24,7 @@ GRACE = 0.010  # seconds without a reader before the deputy reads; far above the
 _CHUNK_BYTES = 64 << 10
 
 Message = dict[str, Any]
-_encode_json = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+encode_json = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 class Transport(Protocol):
@@ -51,13 +51,13 @@ class Handler(Protocol):
 class Waiter:
     """What a thread waits for: a reply, or something in its inbox."""
 
-    __slots__ = ("inbox", "reply", "done", "_lock")
+    __slots__ = ("inbox", "reply", "notify", "_lock")
 
-    def __init__(self, done: Callable[[Waiter], None] | None = None) -> None:
-        """`done` is called on the reading thread after the reply is set, instead of waking a thread."""
+    def __init__(self, notify: Callable[[], None] | None = None) -> None:
+        """`notify` is called on the reading thread when something has come, instead of waking a thread."""
         self.inbox: deque[Any] = deque()
         self.reply: tuple[Message, bytes] | ChannelGone | None = None
-        self.done = done
+        self.notify = notify
         self._lock = threading.Lock()
         self._lock.acquire()
 
@@ -84,7 +84,7 @@ class Channel:
         place: Callable[[int], int] | None = None,
     ) -> None:
         """`name` is the deputy's; `place` moves descriptors (see Wake). Nothing is read before `start`."""
-        self._transport = transport
+        self.transport = transport
         self._handler = handler
         self._name = name
         self._buffer = FrameBuffer()
@@ -131,7 +131,7 @@ class Channel:
     def abandon(self) -> None:
         """In a forked child: lets go of the descriptors without a word to the other side."""
         self._gone = ChannelGone("the connection belongs to the parent process of this fork")
-        self._transport.close()
+        self.transport.close()
         self._wake.close()
         self._pending = {}
         self._followers = {}
@@ -142,7 +142,7 @@ class Channel:
                 return
             self._gone = error
             pending, self._pending = self._pending, {}
-        self._transport.shutdown()
+        self.transport.shutdown()
         for waiter in pending.values():
             waiter.reply = error
             self._notify_waiter(waiter)
@@ -180,7 +180,7 @@ class Channel:
         if self._gone is not None:
             raise self._gone
         try:
-            self._transport.sendall(data)
+            self.transport.sendall(data)
         except OSError as error:
             gone = ChannelGone(f"the other side is gone: {error}")
             self._fail(gone)
@@ -202,12 +202,12 @@ class Channel:
     def notify(self, method: str, params: Any, body: bytes = b"", **fields: Any) -> None:
         """Sends a notification; `fields` are further fields of the message (call, files ...)."""
         message = {"jsonrpc": "2.0", "method": method, "params": params, **fields}
-        self.send(_encode_json(message).encode(), body)
+        self.send(encode_json(message).encode(), body)
 
     def reply(self, request: int, result: Any, body: bytes = b"", **fields: Any) -> None:
         """Answers a request."""
         message = {"jsonrpc": "2.0", "id": request, "result": result, **fields}
-        self.send(_encode_json(message).encode(), body)
+        self.send(encode_json(message).encode(), body)
 
     def reply_empty(self, request: int, body: bytes) -> None:
         """Answers a request with an empty result and a body; the cheapest reply."""
@@ -216,7 +216,7 @@ class Channel:
     def reply_error(self, request: int, error: dict[str, Any], body: bytes = b"", **fields: Any) -> None:
         """Answers a request with an error object (see errors.error_object)."""
         message = {"jsonrpc": "2.0", "id": request, "error": error, **fields}
-        self.send(_encode_json(message).encode(), body)
+        self.send(encode_json(message).encode(), body)
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -227,9 +227,9 @@ class Channel:
                 raise self._gone
             self._next_id = request = self._next_id + 1
             self._pending[request] = waiter
-            if waiter.done is not None:
+            if waiter.notify is not None:
                 self._background += 1
-        if waiter.done is not None and not self._deputy_reads:
+        if waiter.notify is not None and not self._deputy_reads:
             self._wake.set()  # nobody may wait for a while: the deputy reads at once
         return request
 
@@ -237,7 +237,7 @@ class Channel:
         """Drops a pending request; its reply becomes a stray one. False when there was none."""
         with self._id_lock:
             waiter = self._pending.pop(request, None)
-            if waiter is not None and waiter.done is not None:
+            if waiter is not None and waiter.notify is not None:
                 self._background -= 1
         return waiter is not None
 
@@ -252,7 +252,7 @@ class Channel:
         request = self.begin(waiter)
         try:
             message = {"jsonrpc": "2.0", "id": request, "method": method, "params": params, **fields}
-            self.send(_encode_json(message).encode(), body)
+            self.send(encode_json(message).encode(), body)
             if not self.wait(waiter, timeout):
                 raise TimeoutError(f"no answer to {method!r} within {timeout} s")
             return self.result(waiter)
@@ -286,7 +286,7 @@ class Channel:
             left = -1.0
             if end is not None and (left := end - time.monotonic()) <= 0:
                 return False
-            if self._transport.pollable and self._reading.acquire(blocking=False):
+            if self.transport.pollable and self._reading.acquire(blocking=False):
                 try:
                     while not waiter.inbox and waiter.reply is None and self._gone is None:
                         if end is not None:
@@ -301,9 +301,9 @@ class Channel:
             try:
                 # Pairs with _leave (which unlocks, then looks for followers) and with _notify_waiter.
                 if waiter.inbox or waiter.reply is not None or not self._reading.locked():
-                    if self._transport.pollable or waiter.inbox or waiter.reply is not None:
+                    if self.transport.pollable or waiter.inbox or waiter.reply is not None:
                         continue
-                if self._deputy_reads and self._transport.pollable:
+                if self._deputy_reads and self.transport.pollable:
                     self._wake.set()  # it steps back, and wakes us
                 waiter.sleep(left)
             finally:
@@ -319,7 +319,7 @@ class Channel:
 
     def _readable(self, seconds: float) -> bool:
         poll = select.poll()
-        poll.register(self._transport.fileno(), select.POLLIN)
+        poll.register(self.transport.fileno(), select.POLLIN)
         return bool(poll.poll(seconds * 1000 + 1))
 
     def _leave(self) -> None:
@@ -344,7 +344,7 @@ class Channel:
         buffer = self._buffer
         try:
             # One C call receives and stores: a signal handler that raises can not come between.
-            buffer.chunks.extend(map(self._transport.recv, (max(_CHUNK_BYTES, buffer.missing),)))
+            buffer.chunks.extend(map(self.transport.recv, (max(_CHUNK_BYTES, buffer.missing),)))
         except OSError as error:
             self._fail(ChannelGone(f"the other side is gone: {error}"))
             return
@@ -377,7 +377,7 @@ class Channel:
                 raise ProtocolError("a header with neither a method nor an id")
             with self._id_lock:
                 waiter = self._pending.pop(request, None)
-                if waiter is not None and waiter.done is not None:
+                if waiter is not None and waiter.notify is not None:
                     self._background -= 1
             if waiter is None:
                 self._guard(None, self._handler.on_stray, message)
@@ -390,16 +390,19 @@ class Channel:
             self._guard(None, self._handler.on_notification, message, body)
 
     def _notify_waiter(self, waiter: Waiter) -> None:
-        if waiter.done is not None:
-            self._guard(None, waiter.done, waiter)
+        if waiter.notify is not None:
+            self._guard(None, waiter.notify)
         elif waiter in self._followers:
             waiter.wake()
+
+    def waiter_of(self, request: Any) -> Waiter | None:
+        """Who waits for the reply to a request of ours."""
+        return self._pending.get(request)
 
     def post(self, waiter: Waiter, item: Any) -> None:
         """Puts an item into a waiter's inbox and wakes its thread if it sleeps."""
         waiter.inbox.append(item)
-        if waiter in self._followers:
-            waiter.wake()
+        self._notify_waiter(waiter)
 
     def _guard(self, request: int | None, function: Callable[..., None], *arguments: Any) -> None:
         """Calls a handler; its error is answered or printed, and reading goes on."""
@@ -421,7 +424,7 @@ class Channel:
 
     def _run_deputy(self) -> None:
         try:
-            if not self._transport.pollable:
+            if not self.transport.pollable:
                 self._run_reader()
                 return
             poll = select.poll()
@@ -452,7 +455,7 @@ class Channel:
         try:
             both = select.poll()
             both.register(self._wake.fileno(), select.POLLIN)
-            both.register(self._transport.fileno(), select.POLLIN)
+            both.register(self.transport.fileno(), select.POLLIN)
             wake = self._wake.fileno()
             while self._gone is None and not self._followers:
                 if self._chores_due:
@@ -476,7 +479,7 @@ class Channel:
     def _end_reading(self) -> None:
         """Closes the descriptors, once nobody reads."""
         with self._reading:
-            self._transport.close()
+            self.transport.close()
             self._wake.close()
 
 

@@ -196,6 +196,12 @@ class Layout:
         for file in self.taken:
             self._memory.pool.lend(file)
 
+    def recall(self) -> None:
+        """Takes the files back of a message that was about to be sent."""
+        for file in self.taken:
+            self._memory.pool.released(file.id)
+        self.taken = []
+
     def withdraw(self) -> None:
         """Takes the files back of a message that is not sent."""
         for file in self.taken:

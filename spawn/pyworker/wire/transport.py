@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 
 
 class SocketTransport:
@@ -17,6 +18,14 @@ class SocketTransport:
         self.sendall = connection.sendall
         self.fileno = connection.fileno
         self.close = connection.close
+
+    def peer_pid(self) -> int:
+        """The process at the other end as the kernel names it here: 0 for one in another PID namespace, -1 unknown."""
+        option = getattr(socket, "SO_PEERCRED", None)
+        if option is None:
+            return -1
+        credentials = self._socket.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i"))
+        return struct.unpack("3i", credentials)[0]
 
     def shutdown(self) -> None:
         """Ends both directions; a `recv` in progress returns."""

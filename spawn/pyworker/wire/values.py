@@ -63,6 +63,11 @@ class Encoded:
         if self.layout is not None:
             self.layout.lend()
 
+    def recall(self) -> None:
+        """To be called when the message was not sent after all."""
+        if self.layout is not None:
+            self.layout.recall()
+
 
 def encode(value: Any, memory: Memory, role: Role, root: str = "") -> Encoded:
     """Encodes a value. `root` names it in errors. Raises CannotCross; then no memory file is left taken."""
