@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
@@ -73,12 +74,23 @@ func (d *Daemon) loadParams(w *worker, environment envbuild.Environment) loadPar
 			Directory:  environment.PackDirectory,
 			Nodes:      environment.NodesDirectory,
 			Name:       filepath.Base(environment.PackDirectory),
-			UniqueName: "comfy_supervisor_pack_" + w.id[:8],
+			UniqueName: packModule(w.place.environment),
 		},
 		ComfyUI: comfyui,
 		Memory:  api.MemoryRules{QuotaBytes: d.config.MemoryFileQuota, PoolBytes: d.config.MemoryFilePool},
 		Options: loadOptions{Inference: w.limits.inference},
 	}
+}
+
+// packModule is the name a pack is imported under: the same in every generation, so that what one worker of an
+// environment pickled opens in the next, and like no other module's.
+func packModule(environment string) string {
+	return "comfy_supervisor_pack_" + strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, environment)
 }
 
 // decodeLoaded reads a worker's answer to load or nodes.
