@@ -17,7 +17,9 @@ type Process struct {
 var ErrProcessGone = errors.New("no such process")
 
 // String is for logs and errors.
-func (p Process) String() string { return fmt.Sprintf("process %d (start time %s)", p.PID, p.StartTime) }
+func (p Process) String() string {
+	return fmt.Sprintf("process %d (start time %s)", p.PID, p.StartTime)
+}
 
 // IsZero reports whether p names no process.
 func (p Process) IsZero() bool { return p.PID == 0 }

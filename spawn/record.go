@@ -108,10 +108,24 @@ func removeIfThere(path string) error {
 	return nil
 }
 
+// RecordError is a record that can not be used. RemoveStale ends and removes what its folder stands for.
+type RecordError struct {
+	Folder string
+	Err    error
+}
+
+// Error implements error.
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("reading the record in %s: %v", e.Folder, e.Err)
+}
+
+// Unwrap implements errors.Unwrap.
+func (e *RecordError) Unwrap() error { return e.Err }
+
 // LoadRecord reads the record in a worker's folder.
 func LoadRecord(folder string) (Record, error) {
 	fail := func(err error) (Record, error) {
-		return Record{Folder: folder}, fmt.Errorf("reading the record in %s: %w", folder, err)
+		return Record{}, &RecordError{Folder: folder, Err: err}
 	}
 	path := filepath.Join(folder, recordName)
 	info, err := os.Stat(path)
@@ -148,7 +162,7 @@ func LoadRecord(folder string) (Record, error) {
 }
 
 // LoadRecords reads the records of all workers below a directory. A bad record costs one error and stops no other. A
-// directory that is not there holds none. What LoadRecords could not read, RemoveStale can remove.
+// directory that is not there holds none. The errors about one folder are of type *RecordError.
 func LoadRecords(directory string) ([]Record, []error) {
 	entries, err := os.ReadDir(directory)
 	if errors.Is(err, os.ErrNotExist) {

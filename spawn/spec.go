@@ -15,10 +15,12 @@ import (
 const WorkerVariable = "COMFY_SUPERVISOR_WORKER"
 
 // launcherVariable marks a launcher, so that a sweep by another supervisor of the same user knows that the worker's
-// processes have an owner. keyVariable hands a launcher the key that callers must show.
+// processes have an owner. The others hand it the key that callers must show, its folder and its version.
 const (
 	launcherVariable = "COMFY_SUPERVISOR_LAUNCHER"
 	keyVariable      = "COMFY_SUPERVISOR_LAUNCHER_KEY"
+	folderVariable   = "COMFY_SUPERVISOR_LAUNCHER_FOLDER"
+	versionVariable  = "COMFY_SUPERVISOR_LAUNCHER_VERSION"
 )
 
 // Times that a Spec leaves open.

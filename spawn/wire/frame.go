@@ -13,9 +13,9 @@ const (
 	MaxFrameBytes  = 1 << 20
 )
 
-// prefixBytes is the size of a frame's prefix on a byte stream: two big-endian unsigned 32-bit lengths, the header's
+// PrefixBytes is the size of a frame's prefix on a byte stream: two big-endian unsigned 32-bit lengths, the header's
 // and the body's.
-const prefixBytes = 8
+const PrefixBytes = 8
 
 // ErrFrameTooLarge is returned for a frame beyond MaxHeaderBytes or MaxFrameBytes; the stream it came from can not be
 // read further.
@@ -53,7 +53,7 @@ func AppendFrame(buffer []byte, frame Frame) ([]byte, error) {
 
 // ReadFrame reads one frame. It returns io.EOF at a clean end and io.ErrUnexpectedEOF inside a frame.
 func ReadFrame(reader io.Reader) (Frame, error) {
-	var prefix [prefixBytes]byte
+	var prefix [PrefixBytes]byte
 	if _, err := io.ReadFull(reader, prefix[:]); err != nil {
 		return Frame{}, err
 	}

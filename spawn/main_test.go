@@ -1,0 +1,209 @@
+package spawn
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
+)
+
+// TestMain runs the tests, or, when it is started as such, the launcher: Launch starts this same program.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "worker" {
+		ServeLauncher()
+		return
+	}
+	if len(os.Args) >= 2 && os.Args[1] == supervisorArgument {
+		serveTestSupervisor()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testLimit bounds every wait of a test.
+const testLimit = 30 * time.Second
+
+func testContext(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func python(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal("these tests need a Python 3.10 or later as python3 on PATH: ", err)
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func newID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:])
+	return hex.EncodeToString(id[:])
+}
+
+// testSpec is a worker that runs testdata/program.
+func testSpec(t testing.TB) Spec {
+	t.Helper()
+	program, err := filepath.Abs("testdata/program")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := newID()
+	return Spec{
+		Worker:      id,
+		Session:     "session",
+		Environment: "environment",
+		Generation:  1,
+		Python:      python(t),
+		Program:     program,
+		Directory:   t.TempDir(),
+		Variables:   []string{"PATH=" + os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1"},
+		Load:        json.RawMessage(`{"pack":{"name":"pack"}}`),
+		Folder:      filepath.Join(t.TempDir(), "workers", id),
+		Version:     "test",
+		StopGrace:   2 * time.Second,
+		OrphanWait:  5 * time.Second,
+	}
+}
+
+// recorder is a handler and a log sink that keeps what it gets.
+type recorder struct {
+	mu            sync.Mutex
+	notifications []*wire.Message
+	lines         []Line
+	phases        []PhaseReport
+	changed       chan struct{} // has a token after each change
+}
+
+func newRecorder() *recorder { return &recorder{changed: make(chan struct{}, 1)} }
+
+func (r *recorder) change(f func()) {
+	r.mu.Lock()
+	f()
+	r.mu.Unlock()
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (r *recorder) HandleRequest(request *wire.Message, body []byte, reply wire.ReplyFunc) {
+	_ = reply(&wire.Message{Error: wire.Errorf(wire.KindUnknownMethod, "no %s here", request.Method)}, nil)
+}
+
+func (r *recorder) HandleNotification(notification *wire.Message, _ []byte) {
+	r.change(func() { r.notifications = append(r.notifications, notification) })
+}
+
+func (r *recorder) Log(line Line) { r.change(func() { r.lines = append(r.lines, line) }) }
+
+func (r *recorder) Phase(phase PhaseReport) {
+	r.change(func() { r.phases = append(r.phases, phase) })
+}
+
+// wait waits until a condition on what was recorded holds.
+func (r *recorder) wait(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	ctx := testContext(t)
+	for {
+		r.mu.Lock()
+		ok := condition()
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-r.changed:
+		case <-ctx.Done():
+			t.Fatalf("did not see %s", what)
+		}
+	}
+}
+
+func launch(t testing.TB, spec Spec, r *recorder) Worker {
+	t.Helper()
+	spec.Log, spec.Phase = r, r.Phase
+	worker, err := Launch(testContext(t), spec, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		select {
+		case <-worker.Done():
+		default:
+			if err := worker.Kill(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return worker
+}
+
+// ask sends a request to Python and decodes the result.
+func ask[T any](t testing.TB, worker Worker, method string, params any) T {
+	t.Helper()
+	reply, _, err := worker.Peer().Request(testContext(t), &wire.Message{Method: method, Params: wire.Params(params)}, nil)
+	if err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+	var result T
+	if err := json.Unmarshal(reply.Result, &result); err != nil {
+		t.Fatalf("%s: %v in %s", method, err, reply.Result)
+	}
+	return result
+}
+
+type anything = map[string]any
+
+// waitDone waits for a worker's end.
+func waitDone(t testing.TB, worker Worker) Exit {
+	t.Helper()
+	select {
+	case <-worker.Done():
+		return worker.Exit()
+	case <-time.After(testLimit):
+		t.Fatal("the worker is not over")
+		panic("unreachable")
+	}
+}
+
+// expectNothingLeft checks that a worker's processes, folder and control group are gone.
+func expectNothingLeft(t testing.TB, record Record) {
+	t.Helper()
+	tree := Tree{Worker: record.Worker, Python: record.Python, Launcher: record.Launcher, Cgroup: record.Cgroup}
+	left, err := tree.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+	if record.Launcher.Alive() {
+		t.Errorf("the launcher lives: %v", record.Launcher)
+	}
+	if _, err := os.Stat(record.Folder); !os.IsNotExist(err) {
+		t.Errorf("the folder is left: %v", err)
+	}
+	if record.Cgroup != "" {
+		if _, err := os.Stat(record.Cgroup); !os.IsNotExist(err) {
+			t.Errorf("the control group is left: %v", err)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package spawn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+)
+
+// errDetached is what go-plugin's wait for a launcher ends with when this process lets go of it.
+var errDetached = errors.New("let go of the launcher")
+
+// launcherRunner starts a launcher for go-plugin. It implements runner.Runner; go-plugin's own would follow the PID
+// and give the launcher our standard input.
+type launcherRunner struct {
+	command  *exec.Cmd
+	folder   string
+	stdout   io.ReadCloser
+	stderr   io.ReadCloser
+	detached chan struct{}
+	watched  chan struct{} // closed when watch is set
+	watch    *Watch
+	once     sync.Once
+}
+
+// Start implements runner.Runner.
+func (r *launcherRunner) Start(context.Context) error {
+	var err error
+	if r.stdout, err = r.command.StdoutPipe(); err != nil {
+		return err
+	}
+	if r.stderr, err = r.command.StderrPipe(); err != nil {
+		return err
+	}
+	if err := r.command.Start(); err != nil {
+		return fmt.Errorf("starting the launcher %s: %w", r.command.Path, err)
+	}
+	ownLaunchers.Store(r.command.Process.Pid, struct{}{})
+	r.watch, err = WatchProcess(Process{PID: r.command.Process.Pid})
+	if err != nil { // it has ended already, and is a zombie of ours
+		err = errors.Join(err, r.command.Wait())
+		ownLaunchers.Delete(r.command.Process.Pid)
+		return err
+	}
+	close(r.watched)
+	return nil
+}
+
+// Wait implements runner.AttachedRunner.
+func (r *launcherRunner) Wait(context.Context) error {
+	select {
+	case <-r.watch.Done():
+		err := r.command.Wait()
+		ownLaunchers.Delete(r.command.Process.Pid)
+		return err
+	case <-r.detached:
+		return errDetached
+	}
+}
+
+// Kill implements runner.AttachedRunner.
+func (r *launcherRunner) Kill(context.Context) error {
+	select {
+	case <-r.watched:
+		return r.watch.Kill()
+	default:
+		return nil
+	}
+}
+
+// close ends the observation of the launcher, if it had begun.
+func (r *launcherRunner) close() {
+	if r.watch != nil {
+		r.watch.Close()
+	}
+}
+
+// detach ends Wait.
+func (r *launcherRunner) detach() { r.once.Do(func() { close(r.detached) }) }
+
+// Stdout implements runner.Runner.
+func (r *launcherRunner) Stdout() io.ReadCloser { return r.stdout }
+
+// Stderr implements runner.Runner.
+func (r *launcherRunner) Stderr() io.ReadCloser { return r.stderr }
+
+// Name implements runner.Runner.
+func (r *launcherRunner) Name() string { return "launcher" }
+
+// ID implements runner.AttachedRunner.
+func (r *launcherRunner) ID() string {
+	if r.command.Process == nil {
+		return ""
+	}
+	return strconv.Itoa(r.command.Process.Pid)
+}
+
+// Diagnose implements runner.Runner.
+func (r *launcherRunner) Diagnose(context.Context) string {
+	return "the launcher's log is " + filepath.Join(r.folder, launcherLogName)
+}
+
+// PluginToHost implements runner.AddrTranslator: a launcher names its socket relative to its folder, so that the path
+// fits into a socket address.
+func (r *launcherRunner) PluginToHost(network, address string) (string, string, error) {
+	return network, hostAddress(r.folder, network, address), nil
+}
+
+// HostToPlugin implements runner.AddrTranslator.
+func (r *launcherRunner) HostToPlugin(network, address string) (string, string, error) {
+	return network, address, nil
+}
+
+// attachedRunner follows a launcher that another process started. It implements runner.AttachedRunner with a handle,
+// where go-plugin's own trusts the PID and polls.
+type attachedRunner struct {
+	launcherRunner
+}
+
+func newAttachedRunner(watch *Watch, folder string) *attachedRunner {
+	return &attachedRunner{launcherRunner{folder: folder, watch: watch, detached: make(chan struct{})}}
+}
+
+// Wait implements runner.AttachedRunner.
+func (r *attachedRunner) Wait(context.Context) error {
+	select {
+	case <-r.watch.Done():
+		return nil
+	case <-r.detached:
+		return errDetached
+	}
+}
+
+// Kill implements runner.AttachedRunner.
+func (r *attachedRunner) Kill(context.Context) error { return r.watch.Kill() }
+
+// ID implements runner.AttachedRunner.
+func (r *attachedRunner) ID() string { return strconv.Itoa(r.watch.Process().PID) }
+
+func hostAddress(folder, network, address string) string {
+	if network == "unix" && !filepath.IsAbs(address) {
+		return filepath.Join(folder, address)
+	}
+	return address
+}

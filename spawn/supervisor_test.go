@@ -1,0 +1,5 @@
+package spawn
+
+const supervisorArgument = "test-supervisor"
+
+func serveTestSupervisor() {}
