@@ -23,40 +23,43 @@ var environmentKeys = slices.Concat(consumedTables, pixiTables)
 // environmentFile reads a comfy-env.toml.
 func (c *checker) environmentFile() {
 	for _, e := range c.doc.root.entries {
-		switch e.name {
-		case "python":
-			c.python(e)
-		case "cuda":
-			c.cuda(e)
-		case "env_vars":
-			c.envVars(e)
-		case "options":
-			if t := c.wantTable(e, "[options]", "[options] with its keys below it"); t != nil {
-				c.m.Options = c.options(t)
-			}
-		default:
-			if !slices.Contains(pixiTables, e.name) {
-				c.foreignSection(e)
-				continue
-			}
-			c.pixiSection(e)
-		}
+		c.environmentSection(e.name, e)
 	}
 	c.pythonFromDependencies()
-	if c.m.CUDAPackages != nil && strings.HasPrefix(c.platform, "osx") {
-		c.problem(problem{at: c.doc.root.get("cuda").key, severity: Note, code: CodePlatformCannot,
+	if cuda := c.doc.root.get("cuda"); cuda != nil && len(c.m.CUDAPackages) > 0 && strings.HasPrefix(c.platform, "osx") {
+		c.problem(problem{at: cuda.key, severity: Note, code: CodePlatformCannot,
 			message: "there is no CUDA on macOS", why: "the packages of this section are skipped on this machine",
 			fix: "make sure that the nodes work without them, or say so in the pack's README"})
 	}
 }
 
+// environmentSection reads one section of an environment file as the section of that name.
+func (c *checker) environmentSection(name string, e *entry) {
+	switch {
+	case name == "python":
+		c.python(e)
+	case name == "cuda":
+		c.cuda(e)
+	case name == "env_vars":
+		c.envVars(e)
+	case name == "options":
+		if t := c.wantTable(e, "[options]", "[options] with its keys below it"); t != nil {
+			c.m.Options = c.options(t)
+		}
+	case slices.Contains(pixiTables, name):
+		c.pixiSection(name, e)
+	default:
+		c.foreignSection(e)
+	}
+}
+
 // pixiSection reads a section that is pixi's and keeps it for the pixi backend.
-func (c *checker) pixiSection(e *entry) {
-	switch e.name {
+func (c *checker) pixiSection(name string, e *entry) {
+	switch name {
 	case "dependencies", "host-dependencies", "build-dependencies", "constraints":
-		if t := c.wantTable(e, "["+e.name+"]", `name = "version" below [`+e.name+"]"); t != nil {
-			list := c.condaTable(t, e.name)
-			switch e.name {
+		if t := c.wantTable(e, "["+name+"]", `name = "version" below [`+name+"]"); t != nil {
+			list := c.condaTable(t, name)
+			switch name {
 			case "dependencies":
 				c.m.Dependencies = list
 			case "host-dependencies":
@@ -69,7 +72,7 @@ func (c *checker) pixiSection(e *entry) {
 		}
 	case "pypi-dependencies":
 		if t := c.wantTable(e, "[pypi-dependencies]", `name = "version" below [pypi-dependencies]`); t != nil {
-			c.m.PyPIDependencies = c.pypiTable(t, e.name)
+			c.m.PyPIDependencies = c.pypiTable(t, name)
 		}
 	case "pypi-options":
 		if t := c.wantTable(e, "[pypi-options]", `index-url = "https://..." below [pypi-options]`); t != nil {
@@ -91,7 +94,7 @@ func (c *checker) pixiSection(e *entry) {
 		c.problem(problem{at: e.key, severity: Warning, code: CodeIgnored, message: "[tasks] has no effect here",
 			why: "nothing runs pixi tasks in a worker's environment", fix: "keep tasks in a pixi.toml of your own"})
 	case "package", "dev":
-		c.wantTable(e, "["+e.name+"]", "a ["+e.name+"] section as pixi has it")
+		c.wantTable(e, "["+name+"]", "a ["+name+"] section as pixi has it")
 	}
 	if stripped := c.withoutStripped(e); stripped != nil {
 		c.m.PassThrough[e.name] = stripped
@@ -199,7 +202,11 @@ func (c *checker) pythonFromDependencies() {
 		if !strings.EqualFold(dependency.Name, "python") {
 			continue
 		}
-		e := c.doc.root.get("dependencies").value.table.get(dependency.Name)
+		section := c.doc.root.get("dependencies")
+		if section == nil { // misspelt, which has been said
+			return
+		}
+		e := section.value.table.get(dependency.Name)
 		match := loosePython.FindStringSubmatch(dependency.Version)
 		p := problem{at: e.key, severity: Warning, code: CodePythonConda, message: "the Python version stands among the conda packages",
 			why: "the interpreter is chosen by python at the top of the file", fix: "write " + pythonExample + " at the top and remove this line"}

@@ -106,3 +106,28 @@ func writeAll(file *os.File, content []byte, mode fs.FileMode) error {
 	}
 	return file.Sync()
 }
+
+// Change is what Fix would make of one file.
+type Change struct {
+	File     string
+	Old, New []byte
+	Fixed    []Diagnostic
+}
+
+// Changes works out what Fix makes of the files of reports; files that stay as they are have none.
+func Changes(platform string, reports []Report) []Change {
+	var changes []Change
+	for _, report := range reports {
+		if !slices.ContainsFunc(report.Diagnostics, func(d Diagnostic) bool { return len(d.Edits) > 0 }) {
+			continue
+		}
+		content, problem := ReadFile(report.File)
+		if problem != nil { // it is in the report
+			continue
+		}
+		if fixed, done := Fix(platform, report.File, content); len(done) > 0 {
+			changes = append(changes, Change{File: report.File, Old: content, New: fixed, Fixed: done})
+		}
+	}
+	return changes
+}

@@ -126,8 +126,13 @@ func (c *checker) foreignSection(e *entry) {
 		p.code, p.message = CodeUnknownTable, fmt.Sprintf("there is no %s %s", kind, bracketed(e))
 		p.why = "it would never be read, and pixi refuses the whole file for it"
 		if near := nearest(name, environmentKeys); near != "" && c.doc.root.get(near) == nil {
-			p.fix = "write " + near
+			renamed := *e
+			renamed.name = near
+			p.fix = "write " + bracketed(&renamed)
 			p.edits = e.rename(near)
+			c.problem(p)
+			c.environmentSection(near, &renamed) // what is in it has its own mistakes
+			return
 		} else if moved := optionHome(name); moved != "" {
 			p.fix = "move it to " + moved
 		} else {

@@ -44,7 +44,7 @@ func (c *checker) memoryOptions(o *Options, t *table) {
 func (c *checker) option(o *Options, key *OptionKey, e *entry) {
 	v := e.value
 	p := problem{at: v.span, severity: Error, code: CodeType, message: fmt.Sprintf("%s is %s", e.name, describe(v)),
-		why: key.Doc, fix: fmt.Sprintf("write %s = %s", e.name, key.Example)}
+		why: "it sets " + key.Doc, fix: fmt.Sprintf("write %s = %s", e.name, key.Example)}
 	switch {
 	case key.Kind == Limit && (v.kind == kindInteger || v.kind == kindFloat):
 		p.code = CodeRange
@@ -92,5 +92,5 @@ func (c *checker) badOption(key *OptionKey, e *entry, err error) {
 		code = CodeRange
 	}
 	c.problem(problem{at: c.inText(v, span{0, len(v.text)}), severity: Error, code: code, message: e.name + ": " + err.Error(),
-		why: key.Doc, fix: fmt.Sprintf("write %s = %s", e.name, key.Example)})
+		why: "it sets " + key.Doc, fix: fmt.Sprintf("write %s = %s", e.name, key.Example)})
 }

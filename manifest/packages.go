@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -99,3 +100,6 @@ func MatchesPlatform(selector, platform string) bool {
 	}
 	return selector == platform
 }
+
+// KnownPlatform reports whether a platform is one of pixi's.
+func KnownPlatform(platform string) bool { return slices.Contains(platforms, platform) }

@@ -175,51 +175,60 @@ func (c *checker) unknownPlatform(selector *entry) {
 func (c *checker) target(selector *entry, t *table) Target {
 	target := Target{Selector: selector.name, At: c.position(selector.key)}
 	for _, section := range t.entries {
-		path := "target." + selector.name + "." + section.name
-		switch section.name {
-		case "pypi-dependencies", "dependencies", "host-dependencies", "build-dependencies", "constraints":
-			inner := c.wantTable(section, "["+path+"]", `name = "version" below [`+path+"]")
-			if inner == nil {
-				continue
-			}
-			names := []string{"target", selector.name, section.name}
-			switch section.name {
-			case "pypi-dependencies":
-				target.PyPIDependencies = c.pypiTable(inner, names...)
-			case "dependencies":
-				target.Dependencies = c.condaTable(inner, names...)
-			case "host-dependencies":
-				target.HostDependencies = c.condaTable(inner, names...)
-			case "build-dependencies":
-				target.BuildDependencies = c.condaTable(inner, names...)
-			case "constraints":
-				target.Constraints = c.condaTable(inner, names...)
-			}
-		case "activation":
-			target.Activation = c.activation(section, path)
-		case "system-requirements":
-			target.SystemRequirements = c.systemRequirements(section, path)
-			c.problem(problem{at: section.key, severity: Warning, code: CodeMisplaced, message: "pixi has no system-requirements for one platform",
-				why: "here they are taken as the whole environment's on that platform; pixi itself refuses the file", fix: "move the keys to [system-requirements]"})
-		case "tasks":
-			c.problem(problem{at: section.key, severity: Warning, code: CodeIgnored, message: "tasks have no effect here",
-				why: "nothing runs pixi tasks in a worker's environment", fix: "keep tasks in a pixi.toml of your own"})
-		case "dev":
-		case "cuda", "env_vars", "options", "pypi-options", "workspace", "python":
-			p := problem{at: section.key, severity: Error, code: CodeMisplaced, message: fmt.Sprintf("%s can not be set for one platform", section.name),
-				why: "it would never be read", fix: fmt.Sprintf("move it to [%s]", section.name)}
-			if section.name == "env_vars" {
-				p.fix = fmt.Sprintf("move it to [target.%s.activation.env]", selector.name)
-			}
-			if section.name == "python" {
-				p.fix = "write it at the top of the file"
-			}
-			c.problem(p)
-		default:
-			c.unknownKey(section, "[target."+selector.name+"]", targetKeys, Error, "pixi refuses it")
-		}
+		c.targetSection(&target, selector, section.name, section)
 	}
 	return target
+}
+
+// targetSection reads one section of a target as the section of that name.
+func (c *checker) targetSection(target *Target, selector *entry, name string, section *entry) {
+	t := selector.value.table
+	path := "target." + selector.name + "." + name
+	switch name {
+	case "pypi-dependencies", "dependencies", "host-dependencies", "build-dependencies", "constraints":
+		inner := c.wantTable(section, "["+path+"]", `name = "version" below [`+path+"]")
+		if inner == nil {
+			return
+		}
+		names := []string{"target", selector.name, name}
+		switch name {
+		case "pypi-dependencies":
+			target.PyPIDependencies = c.pypiTable(inner, names...)
+		case "dependencies":
+			target.Dependencies = c.condaTable(inner, names...)
+		case "host-dependencies":
+			target.HostDependencies = c.condaTable(inner, names...)
+		case "build-dependencies":
+			target.BuildDependencies = c.condaTable(inner, names...)
+		case "constraints":
+			target.Constraints = c.condaTable(inner, names...)
+		}
+	case "activation":
+		target.Activation = c.activation(section, path)
+	case "system-requirements":
+		target.SystemRequirements = c.systemRequirements(section, path)
+		c.problem(problem{at: section.key, severity: Warning, code: CodeMisplaced, message: "pixi has no system-requirements for one platform",
+			why: "here they are taken as the whole environment's on that platform; pixi itself refuses the file", fix: "move the keys to [system-requirements]"})
+	case "tasks":
+		c.problem(problem{at: section.key, severity: Warning, code: CodeIgnored, message: "tasks have no effect here",
+			why: "nothing runs pixi tasks in a worker's environment", fix: "keep tasks in a pixi.toml of your own"})
+	case "dev":
+	case "cuda", "env_vars", "options", "pypi-options", "workspace", "python":
+		p := problem{at: section.key, severity: Error, code: CodeMisplaced, message: fmt.Sprintf("%s can not be set for one platform", section.name),
+			why: "it would never be read", fix: fmt.Sprintf("move it to [%s]", section.name)}
+		if section.name == "env_vars" {
+			p.fix = fmt.Sprintf("move it to [target.%s.activation.env]", selector.name)
+		}
+		if section.name == "python" {
+			p.fix = "write it at the top of the file"
+		}
+		c.problem(p)
+	default:
+		c.unknownKey(section, "[target."+selector.name+"]", targetKeys, Error, "pixi refuses it")
+		if near := nearest(section.name, targetKeys); near != "" && t.get(near) == nil {
+			c.targetSection(target, selector, near, section) // what is in it has its own mistakes
+		}
+	}
 }
 
 // pypiOptionKeys are the keys of [pypi-options].

@@ -170,6 +170,7 @@ func (c *checker) requirementTable(e *entry, r Requirement) (Requirement, bool) 
 	before := len(c.problems)
 	sources := map[string]*entry{}
 	var editable *entry
+	unknown := false
 	for _, key := range e.value.table.entries {
 		where := quoteName(e.name) + "." + key.name
 		text := func(into *string, example string) {
@@ -225,24 +226,30 @@ func (c *checker) requirementTable(e *entry, r Requirement) (Requirement, bool) 
 				why: "this section takes Python packages from a package index", fix: fmt.Sprintf("move %s to [dependencies], or remove the key", quoteName(e.name))})
 		default:
 			c.unknownKey(key, quoteName(e.name), requirementKeys, Error, "pixi refuses it")
+			unknown = true
 		}
+	}
+	if len(sources) == 0 && !unknown {
+		c.noSource(e)
 	}
 	c.requirementConflicts(e, sources, editable)
 	return r, !slices.ContainsFunc(c.problems[before:], func(p problem) bool { return p.severity == Error })
 }
 
+// noSource reports an entry that says neither a version nor a place.
+func (c *checker) noSource(e *entry) {
+	p := problem{at: e.key, severity: Error, code: CodeConflict, message: quoteName(e.name) + " says no version and no place to come from",
+		why: "it is unclear what to install", fix: `add version = "*" for any version`}
+	if t := e.value.table; t.origin == originInline && len(t.entries) > 0 {
+		at := t.entries[0].whole.start
+		p.edits = []Edit{{at, at, `version = "*", `}}
+	}
+	c.problem(p)
+}
+
 // requirementConflicts reports keys that exclude each other.
 func (c *checker) requirementConflicts(e *entry, sources map[string]*entry, editable *entry) {
 	t := e.value.table
-	if len(sources) == 0 {
-		p := problem{at: e.key, severity: Error, code: CodeConflict, message: quoteName(e.name) + " says no version and no place to come from",
-			why: "it is unclear what to install", fix: `add version = "*" for any version`}
-		if t.origin == originInline && len(t.entries) > 0 {
-			at := t.entries[0].whole.start
-			p.edits = []Edit{{at, at, `version = "*", `}}
-		}
-		c.problem(p)
-	}
 	if len(sources) > 1 {
 		var names []string
 		var last *entry

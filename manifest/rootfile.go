@@ -31,29 +31,37 @@ var retiredRoot = map[string]past{
 // rootFile reads a comfy-env-root.toml.
 func (c *checker) rootFile() {
 	for _, e := range c.doc.root.entries {
-		switch e.name {
-		case "node_packs":
-			if t := c.wantTable(e, "[node_packs]", `Pack = "owner/name" below [node_packs]`); t != nil {
-				c.nodePacks(t)
-			}
-		case "types":
-			if t := c.wantTable(e, "[types]", `TYPE = "custom" below [types]`); t != nil {
-				c.types(t)
-			}
-		case "$schema":
-		default:
-			c.foreignRootSection(e)
+		c.rootSection(e.name, e)
+	}
+}
+
+// rootSection reads one section of a root file as the section of that name.
+func (c *checker) rootSection(name string, e *entry) {
+	switch name {
+	case "node_packs":
+		if t := c.wantTable(e, "[node_packs]", `Pack = "owner/name" below [node_packs]`); t != nil {
+			c.nodePacks(t)
 		}
+	case "types":
+		if t := c.wantTable(e, "[types]", `TYPE = "custom" below [types]`); t != nil {
+			c.types(t)
+		}
+	case "$schema":
+	default:
+		c.foreignRootSection(e)
 	}
 }
 
 func (c *checker) foreignRootSection(e *entry) {
 	p := problem{at: e.key, severity: Error, code: CodeRetired, why: "this file is about the pack as a whole: [node_packs] and [types], nothing else"}
 	old, isOld := retiredRoot[e.name]
+	as := "" // what the section would be under its right name
 	switch {
 	case e.name == "node_reqs":
 		p.message, p.why, p.fix = "[node_reqs] has another name", "the packs in it are not installed", "write [node_packs]"
-		p.edits = e.renameUnlessTaken("node_packs")
+		if p.edits = e.renameUnlessTaken("node_packs"); p.edits != nil {
+			as = "node_packs"
+		}
 	case isOld:
 		p.message, p.why, p.fix = old.message, old.why, old.fix
 		if packages := condaPackages(e.value); packages != "" {
@@ -69,9 +77,13 @@ func (c *checker) foreignRootSection(e *entry) {
 		if near := nearest(e.name, rootKeys); near != "" && c.doc.root.get(near) == nil {
 			p.fix = "write [" + near + "]"
 			p.edits = e.rename(near)
+			as = near
 		}
 	}
 	c.problem(p)
+	if as != "" { // what is in it has its own mistakes
+		c.rootSection(as, e)
+	}
 }
 
 var (

@@ -107,6 +107,8 @@ environment, owns those processes for their whole life and shares the machine's 
 		newBuildCommand(app),
 		newFactsCommand(app),
 		newBuildGuardCommand(app),
+		newCheckCommand(app),
+		newInitCommand(app),
 		newVersionCommand(app),
 	)
 	return root
