@@ -29,10 +29,10 @@ type job struct {
 
 // received is what a build brought about, as far as the plan left it open.
 type received struct {
-	Build     string `json:"build,omitempty"`    // torch's build kind as installed
-	Index     string `json:"index,omitempty"`    // where the torch family came from, "" the default index
-	Installer string `json:"installer"`          // "uv 0.13.9 (PATH)"
-	Left      string `json:"left_out,omitempty"` // a pin that has no wheel for this platform
+	Build     string   `json:"build,omitempty"`    // torch's build kind as installed
+	Index     string   `json:"index,omitempty"`    // where the torch family came from, "" the default index
+	Installer string   `json:"installer"`          // "uv 0.13.9 (PATH)"
+	Left      []string `json:"left_out,omitempty"` // pins that have no wheel for this platform
 }
 
 // step reports what is being done now.

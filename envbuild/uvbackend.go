@@ -131,13 +131,13 @@ func (r *uvRun) resolve(ctx context.Context, recipe Recipe, lock string, result 
 			return err
 		}
 		r.job.line("%s left out: it has no wheel for this platform", pin)
-		result.Left = pin
+		result.Left = append(result.Left, pin)
 		recipe.Pins = slices.DeleteFunc(slices.Clone(recipe.Pins), func(other string) bool { return other == pin })
 		os.Remove(lock)
 	}
 }
 
-// pinWithoutWheel recognises the refusal of a pin that has no wheel for this platform and interpreter.
+// pinWithoutWheel recognises the refusal of a pin that has no wheel for this platform or interpreter.
 func (r *uvRun) pinWithoutWheel(err error, pins []string) string {
 	var failure *BuildError
 	if !errors.As(err, &failure) {
@@ -145,7 +145,8 @@ func (r *uvRun) pinWithoutWheel(err error, pins []string) string {
 	}
 	text := strings.Join(strings.Fields(r.output()), " ")
 	for _, pin := range pins {
-		if strings.Contains(text, pin+" has no wheels with a matching") || strings.Contains(text, pin+" has no usable wheels") {
+		_, after, found := strings.Cut(text, "Because "+pin+" has no ")
+		if sentence, _, _ := strings.Cut(after, "wheels"); found && !strings.Contains(sentence, ". ") && !strings.Contains(sentence, "version") {
 			return pin
 		}
 	}
@@ -180,7 +181,7 @@ func (r *uvRun) verify(recipe Recipe, result *received) error {
 	}
 	for _, requirement := range slices.Concat(recipe.Family, recipe.Pins) {
 		name, version, _ := strings.Cut(requirement, "==")
-		if got := publicVersion(installed[name]); got != version && requirement != result.Left {
+		if got := publicVersion(installed[name]); got != version && !slices.Contains(result.Left, requirement) {
 			return fmt.Errorf("%s must have %s and got %s; a requirement of the pack or an override replaced it", r.job.Plan.Name, requirement, cmpNone(got))
 		}
 	}

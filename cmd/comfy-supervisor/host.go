@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -25,15 +26,23 @@ func (f *hostFlags) register(command *cobra.Command) {
 
 // read collects the host's facts.
 func (f *hostFlags) read(ctx context.Context, app *application, loaded *settings.Settings) (envbuild.Facts, error) {
-	file := f.facts
-	if file == "" && f.python == "" {
-		file = loaded.HostFacts.Value
-	}
-	if file != "" && f.python != "" {
+	if f.facts != "" && f.python != "" {
 		return envbuild.Facts{}, usageErrorf("--host-facts and --python both say what the host is; give one of them")
 	}
-	return envbuild.ReadFacts(ctx, envbuild.FactsSource{File: file, Python: f.python, ComfyUI: f.comfyui, Environ: app.environ,
-		Cache: loaded.CacheDirectory.Value})
+	source := envbuild.FactsSource{File: f.facts, Python: f.python, ComfyUI: f.comfyui, Environ: app.environ, Cache: loaded.CacheDirectory.Value}
+	if recorded := loaded.HostFacts.Value; recorded != "" && f.facts == "" && f.python == "" {
+		source.File = recorded
+		// What `env` recorded names the host; where it is on this machine, it is looked at as it is now.
+		if facts, err := envbuild.LoadFacts(recorded); err == nil && facts.Python.Executable != "" {
+			if _, err := os.Stat(facts.Python.Executable); err == nil {
+				source.File, source.Python = "", facts.Python.Executable
+				if source.ComfyUI == "" {
+					source.ComfyUI = facts.ComfyUI.Directory
+				}
+			}
+		}
+	}
+	return envbuild.ReadFacts(ctx, source)
 }
 
 // absolutePaths makes paths of the command line independent of where it was typed.

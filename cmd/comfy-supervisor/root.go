@@ -105,6 +105,7 @@ environment, owns those processes for their whole life and shares the machine's 
 		"folder of the socket, the lock and the worker records")
 	root.AddCommand(
 		newBuildCommand(app),
+		newEnvCommand(app),
 		newFactsCommand(app),
 		newBuildGuardCommand(app),
 		newCheckCommand(app),

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
+	"github.com/comfy-supervisor/comfy-supervisor/manifest/settings"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/hostadapter"
+)
+
+func newEnvCommand(app *application) *cobra.Command {
+	var host hostFlags
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "env",
+		Short: "Print the variables that make a ComfyUI use the supervisor",
+		Long: `Prints one export line for each variable that a ComfyUI needs to find the supervisor and its environments, for
+shells, containers and service units. The values are literal, nothing in them is for the shell to expand; a
+PYTHONPATH that is set already is kept behind ours.`,
+		Example: `  eval "$(comfy-supervisor env --comfyui ~/ComfyUI)"; python ~/ComfyUI/main.py
+  comfy-supervisor env --python .venv/bin/python --json`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			loaded, err := app.loadSettings(nil)
+			if err != nil {
+				return err
+			}
+			facts, err := host.read(command.Context(), app, loaded)
+			if err != nil {
+				return err
+			}
+			variables, err := app.hostVariables(loaded, facts)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				values := map[string]string{}
+				for _, one := range variables {
+					values[one.name] = one.value
+				}
+				return app.printJSON(values)
+			}
+			for _, one := range variables {
+				if strings.ContainsAny(one.value, "\n\x00") {
+					return fmt.Errorf("%s can not be printed for a shell: its value has a line break (%q)", one.name, one.value)
+				}
+				fmt.Fprintf(app.stdout, "export %s=%s\n", one.name, shellQuoted(one.value))
+			}
+			return nil
+		},
+	}
+	host.register(command)
+	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return command
+}
+
+// variable is one variable of a process's environment.
+type variable struct{ name, value string }
+
+// hostVariables are the variables that a ComfyUI process needs. What they point at is laid out.
+func (app *application) hostVariables(loaded *settings.Settings, facts envbuild.Facts) ([]variable, error) {
+	adapter, err := hostadapter.Layout(loaded.CacheDirectory.Value)
+	if err != nil {
+		return nil, fmt.Errorf("laying out the host's Python: %w", err)
+	}
+	facts.Environ = nil // the process that gets these variables brings its own
+	file, err := envbuild.SaveFacts(filepath.Join(loaded.StateDirectory.Value, "facts"), facts)
+	if err != nil {
+		return nil, err
+	}
+	binary := loaded.Binary.Value
+	if binary == "" {
+		if binary, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("finding this program's own file: %w", err)
+		}
+	}
+	return []variable{
+		{"COMFY_SUPERVISOR_BINARY", binary},
+		{"COMFY_SUPERVISOR_HOST_FACTS", file},
+		{"COMFY_SUPERVISOR_SOCKET", loaded.Socket.Value},
+		{"PYTHONPATH", joinPythonPath(adapter, loaded.CacheDirectory.Value, environmentVariable(app.environ, "PYTHONPATH"))},
+	}, nil
+}
+
+// joinPythonPath puts our folder before what the caller has, without folders that an earlier env put there.
+func joinPythonPath(adapter, cache, existing string) string {
+	ours := filepath.Join(cache, "python") + string(filepath.Separator)
+	folders := slices.DeleteFunc(filepath.SplitList(existing), func(folder string) bool {
+		return folder == "" || folder == adapter || strings.HasPrefix(folder, ours)
+	})
+	return strings.Join(append([]string{adapter}, folders...), string(os.PathListSeparator))
+}
+
+// environmentVariable is a variable's value in NAME=value lines.
+func environmentVariable(environ []string, name string) string {
+	for _, line := range slices.Backward(environ) {
+		if value, found := strings.CutPrefix(line, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// shellQuoted is a word of a POSIX shell that stands for the text and nothing else.
+func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
