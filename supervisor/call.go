@@ -19,6 +19,8 @@ type call struct {
 
 	environment string
 	node        string
+	method      string // of the message to the worker; empty: call
+	lane        string // empty: the main one
 	params      json.RawMessage
 	body        []byte
 	bodyFile    *wire.BodyFile
@@ -146,8 +148,12 @@ func (d *Daemon) forward(w *worker, call *call) {
 		d.localAnswer(w, call)
 		return
 	}
+	method, lane := api.MethodCall, wire.LaneMain
+	if call.method != "" {
+		method, lane = call.method, call.lane
+	}
 	message := &wire.Message{
-		Method: api.MethodCall, Lane: wire.LaneMain, Generation: w.generation, Params: call.params,
+		Method: method, Lane: lane, Generation: w.generation, Params: call.params,
 		Files: call.shipment.Deliver(w.party), BodyFile: call.bodyFile,
 	}
 	if !call.deadline.IsZero() {

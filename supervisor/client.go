@@ -41,6 +41,7 @@ type client struct {
 	calls       map[uint64]*call              // by their ID on this connection
 	requests    map[uint64]context.CancelFunc // what is served in goroutines
 	queuedBytes int
+	wantsLogs   bool // the lines of all the session's workers, as they come
 	ended       bool
 }
 
@@ -122,9 +123,18 @@ func (c *client) HandleRequest(request *wire.Message, body []byte, reply wire.Re
 		c.handleFirst(request, reply)
 		return
 	}
+	if isComfyUI(request.Method) && request.Method != methodComfyUILogs {
+		c.daemon.acceptQuestion(c, request, body, reply)
+		return
+	}
 	switch request.Method {
 	case api.MethodCall:
 		c.daemon.acceptCall(c, request, body, reply)
+	case methodComfyUILogs:
+		c.daemon.mu.Lock()
+		c.wantsLogs = true
+		c.daemon.mu.Unlock()
+		_ = reply(&wire.Message{}, nil)
 	case api.MethodPing:
 		_ = reply(&wire.Message{}, nil) // that nobody is left to read it is noticed by the reader
 	case api.MethodMemoryReserve:
@@ -204,6 +214,10 @@ func (c *client) HandleNotification(notification *wire.Message, _ []byte) {
 		c.daemon.released(c.party, notification)
 	case methodInstanceDrop, methodHandleDrop:
 		c.daemon.passOn(c.session, notification)
+	default:
+		if isComfyUI(notification.Method) {
+			c.daemon.hearComfyUI(c, notification)
+		}
 	}
 }
 

@@ -1,9 +1,7 @@
 package supervisor
 
 import (
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,6 +25,8 @@ type loadParams struct {
 	ComfyUI       string          `json:"comfyui"`
 	Memory        api.MemoryRules `json:"memory"`
 	Options       loadOptions     `json:"options"`
+	// Folders is the host's folder registry, in the words of its adapter.
+	Folders json.RawMessage `json:"folders,omitempty"`
 }
 
 type loadPack struct {
@@ -64,7 +64,11 @@ func (d *Daemon) loadParams(w *worker, environment envbuild.Environment) loadPar
 	if comfyui == "" {
 		comfyui = environment.ComfyUI
 	}
+	d.mu.Lock()
+	folders := s.sessionFolders()
+	d.mu.Unlock()
 	return loadParams{
+		Folders:       folders,
 		Session:       s.id,
 		Environment:   w.place.environment,
 		EnvironmentID: environmentID(environment),
@@ -116,11 +120,7 @@ func (d *Daemon) decodeLoaded(w *worker, reply *wire.Message, body []byte) (load
 			return loaded, err
 		}
 	}
-	// A body is the length of its JSON, the JSON, and bytes that it refers to; here there are none.
-	if len(body) < 4 || uint64(binary.LittleEndian.Uint32(body)) > uint64(len(body)-4) {
-		return loaded, errors.New("the contracts are cut off")
-	}
-	if err := json.Unmarshal(body[4:4+binary.LittleEndian.Uint32(body)], &loaded); err != nil {
+	if err := json.Unmarshal(body, &loaded); err != nil {
 		return loaded, fmt.Errorf("decoding the contracts: %w", err)
 	}
 	return loaded, nil

@@ -84,6 +84,13 @@ func (o *outbox) Send(frame wire.Frame) error {
 	return nil
 }
 
+// backlog is how many bytes wait for the client.
+func (o *outbox) backlog() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.writing + len(o.pending)
+}
+
 // fail ends the connection; o.mu is held.
 func (o *outbox) fail(err error) error {
 	if o.failed == nil {

@@ -31,6 +31,7 @@ type session struct {
 	since     time.Time
 	environ   map[string]string // the base of its workers' variables
 	hostFacts json.RawMessage   // what environments depend on: envbuild.Facts
+	folders   json.RawMessage   // the host's folder registry, as last heard; guarded by Daemon.mu
 	hostState json.RawMessage   // what the host's process says about itself: mirror.HostState
 	stack     string
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -260,7 +261,17 @@ func (d *Daemon) mirrorInput(w *worker, s *session, environment envbuild.Environ
 		Prefix:               environment.Prefix,
 		Backend:              environment.Backend,
 		Worker:               w.id,
+		SerializerFiles:      serializerFiles(environment.PackDirectory),
 	}
+}
+
+// serializerFiles are a pack's modules that register how its types cross.
+func serializerFiles(pack string) []string {
+	file := filepath.Join(pack, "serialization.py")
+	if info, err := os.Stat(file); err != nil || info.IsDir() {
+		return nil
+	}
+	return []string{file}
 }
 
 // baseEnviron is the environment that a worker's variables start from: the host's when it registered; in the

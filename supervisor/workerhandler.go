@@ -36,6 +36,8 @@ func (h *workerHandler) HandleRequest(request *wire.Message, body []byte, reply 
 		_ = reply(&wire.Message{}, nil) // a worker that is gone is noticed where it is read
 	case request.Lane == wire.LaneCaller:
 		h.askCaller(request, body, reply)
+	case isComfyUI(request.Method):
+		h.askHost(request, body, reply)
 	default:
 		refuse(reply, wire.Errorf(wire.KindUnknownMethod, "the supervisor knows no method %q for workers", request.Method))
 	}
@@ -49,20 +51,26 @@ func (h *workerHandler) askCaller(request *wire.Message, body []byte, reply wire
 		refuse(reply, wire.Errorf(wire.KindBadRequest, "%s: call %d is not waited for any more", request.Method, request.Call))
 		return
 	}
+	h.askClient(call.client, call.id, wire.LaneCaller, request, body, reply)
+}
+
+// askClient passes a worker's request to a client, and the answer back.
+func (h *workerHandler) askClient(target *client, id uint64, lane string, request *wire.Message, body []byte, reply wire.ReplyFunc) {
+	d, w := h.daemon, h.worker
 	shipment, err := d.files.Receive(w.party, request.Files)
 	if err != nil {
 		refuse(reply, wire.Errorf(wire.KindValue, "%s: taking its values: %v", request.Method, err))
 		return
 	}
-	_, err = call.client.peer.Start(&wire.Message{
-		Method: request.Method, Params: request.Params, Lane: wire.LaneCaller, Call: call.id, Generation: w.generation,
-		DeadlineMilliseconds: request.DeadlineMilliseconds, Files: shipment.Deliver(call.client.party), BodyFile: request.BodyFile,
+	_, err = target.peer.Start(&wire.Message{
+		Method: request.Method, Params: request.Params, Lane: lane, Call: id, Generation: w.generation,
+		DeadlineMilliseconds: request.DeadlineMilliseconds, Files: shipment.Deliver(target.party), BodyFile: request.BodyFile,
 	}, body, func(answer *wire.Message, body []byte, err error) {
 		if answer == nil {
 			refuse(reply, wire.Errorf(wire.KindCancelled, "%s: the caller is gone", request.Method))
 			return
 		}
-		shipment, err := d.files.Receive(call.client.party, answer.Files)
+		shipment, err := d.files.Receive(target.party, answer.Files)
 		if err != nil {
 			refuse(reply, wire.Errorf(wire.KindValue, "%s: taking the answer: %v", request.Method, err))
 			return
@@ -75,7 +83,7 @@ func (h *workerHandler) askCaller(request *wire.Message, body []byte, reply wire
 }
 
 // HandleNotification takes what needs no answer; what makes no sense is ignored.
-func (h *workerHandler) HandleNotification(notification *wire.Message, _ []byte) {
+func (h *workerHandler) HandleNotification(notification *wire.Message, body []byte) {
 	d, w := h.daemon, h.worker
 	switch notification.Method {
 	case notificationProgress:
@@ -88,6 +96,10 @@ func (h *workerHandler) HandleNotification(notification *wire.Message, _ []byte)
 		d.returned(w.party, notification)
 	case api.MethodMemoryReleased:
 		d.released(w.party, notification)
+	default:
+		if isComfyUI(notification.Method) {
+			h.passMessage(notification, body)
+		}
 	}
 }
 

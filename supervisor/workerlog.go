@@ -30,6 +30,7 @@ func (l *workerLog) Log(line spawn.Line) {
 		l.daemon.logs.add(lost)
 	}
 	l.daemon.logs.add(entry)
+	l.daemon.showHost(l.worker.place.session, entry)
 }
 
 // note puts a line of the supervisor's own into a worker's log.
