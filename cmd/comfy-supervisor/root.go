@@ -110,6 +110,14 @@ environment, owns those processes for their whole life and shares the machine's 
 		newBuildGuardCommand(app),
 		newCheckCommand(app),
 		newInitCommand(app),
+		newServeCommand(app),
+		newStatusCommand(app),
+		newCallCommand(app),
+		newLogsCommand(app),
+		newStopCommand(app),
+		newRestartCommand(app),
+		newResetCommand(app),
+		newWorkerCommand(app),
 		newVersionCommand(app),
 	)
 	return root
