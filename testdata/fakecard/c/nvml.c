@@ -44,7 +44,7 @@ typedef struct {
     unsigned int gpuInstanceId, computeInstanceId;
 } nvmlProcessInfo_t;
 
-static const unsigned long long not_available = ~0ull; /* NVML_VALUE_NOT_AVAILABLE */
+#define NOT_AVAILABLE (~0ull) /* NVML_VALUE_NOT_AVAILABLE */
 
 /* Opens the state unless this function is to fail or hang. */
 static nvmlReturn_t enter(const char *function, struct opened *opened) {
@@ -232,7 +232,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
         if (found < room && processes)
             processes[found] = (nvmlProcessInfo_t){
                 (unsigned int)slot->pid,
-                opened.state->cards[card].process_local ? not_available : slot->bytes, ~0u, ~0u};
+                opened.state->cards[card].process_local ? NOT_AVAILABLE : slot->bytes, ~0u, ~0u};
         found++;
     }
     *count = found;
