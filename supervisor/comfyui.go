@@ -14,6 +14,8 @@ const (
 	comfyuiPrefix = "comfyui."
 	// methodComfyUIFolders is the host's notification that its folder registry has changed; later workers start with it.
 	methodComfyUIFolders = comfyuiPrefix + "folders"
+	// notificationComfyUIWorker tells a host that a worker of its session has another state.
+	notificationComfyUIWorker = comfyuiPrefix + "worker"
 	// methodComfyUILogs asks for the lines of all the session's workers, as log notifications that belong to no request.
 	methodComfyUILogs = comfyuiPrefix + "logs"
 )
@@ -140,6 +142,36 @@ func (h *workerHandler) askHost(request *wire.Message, body []byte, reply wire.R
 		return
 	}
 	h.askClient(target, 0, wire.LaneSide, request, body, reply)
+}
+
+// workerParams tell a host about one of its workers.
+type workerParams struct {
+	Environment string `json:"environment"`
+	Generation  uint64 `json:"generation"`
+	State       string `json:"state"`
+	Cause       string `json:"cause,omitempty"`
+}
+
+// tellHost tells a session's host of an event in the life of one of its workers: what it holds of that worker may be
+// worth nothing any more.
+func (d *Daemon) tellHost(event api.Event) {
+	state, ok := strings.CutPrefix(event.Kind, "worker.")
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	var hosts []*client
+	if s := d.sessions[event.Session]; s != nil && s.role == api.RoleHost {
+		for c := range s.clients {
+			hosts = append(hosts, c)
+		}
+	}
+	d.mu.Unlock()
+	for _, c := range hosts {
+		_ = c.peer.Notify(&wire.Message{Method: notificationComfyUIWorker, Generation: event.Generation, Params: wire.Params(workerParams{
+			Environment: event.Environment, Generation: event.Generation, State: state, Cause: event.Cause,
+		})}, nil) // a client that is gone needs to know nothing
+	}
 }
 
 // showHost passes a worker's line on to the hosts that want to see it. It waits for nobody: a host that reads too

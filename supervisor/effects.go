@@ -174,6 +174,7 @@ func (d *Daemon) perform(e effects) {
 	}
 	for _, event := range e.events {
 		d.event(event)
+		d.tellHost(event)
 	}
 	for _, w := range e.launch {
 		d.goSafely(func() { d.own(w) })
