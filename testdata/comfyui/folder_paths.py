@@ -48,11 +48,13 @@ folder_names_and_paths = {
     ),
     "diffusers": ([os.path.join(models_dir, "diffusers")], ["folder"]),
     "custom_nodes": ([os.path.join(base_path, "custom_nodes")], set()),
+    "datasets": ([os.path.join(base_path, "datasets")], set()),
     "classifiers": ([os.path.join(models_dir, "classifiers")], {""}),
 }
 for _name in (
     "checkpoints loras vae clip_vision style_models embeddings vae_approx gligen upscale_models "
-    "latent_upscale_models hypernetworks photomaker model_patches audio_encoders"
+    "latent_upscale_models hypernetworks photomaker model_patches audio_encoders "
+    "background_removal frame_interpolation geometry_estimation optical_flow detection"
 ).split():
     folder_names_and_paths[_name] = ([os.path.join(models_dir, _name)], supported_pt_extensions)
 

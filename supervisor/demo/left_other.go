@@ -1,0 +1,40 @@
+//go:build !linux
+
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/shirou/gopsutil/v3/process"
+)
+
+// processesLeft lists launchers and Pythons of ours that still exist.
+func (r *run) processesLeft() ([]string, error) {
+	var left []string
+	for pid := range r.pids {
+		exists, err := process.PidExists(int32(pid))
+		if err != nil {
+			return nil, err
+		}
+		if exists {
+			left = append(left, fmt.Sprintf("process %d", pid))
+		}
+	}
+	return left, nil
+}
+
+// socketsLeft lists the private supervisor's socket if it still is a file.
+func (r *run) socketsLeft() ([]string, error) {
+	if _, err := os.Lstat(r.instance.socket); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return []string{r.instance.socket}, nil
+}
+
+// memoryFilesLeft has nothing to look for: memory files are files of the private supervisor's folder here.
+func memoryFilesLeft() ([]string, error) { return nil, nil }

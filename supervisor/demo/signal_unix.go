@@ -1,0 +1,6 @@
+//go:build unix
+
+package demo
+
+// killedBySignal says whether the system tells which signal ended a process.
+const killedBySignal = true

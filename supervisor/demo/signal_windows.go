@@ -1,0 +1,4 @@
+package demo
+
+// killedBySignal says whether the system tells which signal ended a process.
+const killedBySignal = false
