@@ -47,7 +47,8 @@ func startChild(request *launcherpb.StartRequest, worker, cgroup string) (*child
 	}
 	c.command = &exec.Cmd{
 		Path: request.GetPython(),
-		Args: slices.Concat([]string{request.GetPython(), request.GetProgram()}, request.GetArguments(), inherited.arguments()),
+		Args: slices.Concat([]string{request.GetPython()}, request.GetOptions(), []string{request.GetProgram()},
+			request.GetArguments(), inherited.arguments()),
 		Env:  childEnvironment(request.GetVariables(), worker),
 		Dir:  request.GetDirectory(),
 	}

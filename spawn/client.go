@@ -186,14 +186,14 @@ func (w *worker) finish(peerEnded <-chan error) {
 // endBlindly ends a worker whose launcher has said nothing about its end: it died, does not answer, or broke the
 // stream.
 func (w *worker) endBlindly(cause error) {
-	reason := "its launcher died"
-	select {
-	case <-w.launcher.Done():
-	default:
-		w.mu.Lock()
-		reason = w.stopping
-		w.mu.Unlock()
-		if reason == "" {
+	w.mu.Lock()
+	reason := w.stopping
+	w.mu.Unlock()
+	if reason == "" {
+		select { // a process closes its connections some time before it has ended
+		case <-w.launcher.Done():
+			reason = "its launcher died"
+		case <-time.After(answerLimit):
 			reason = fmt.Sprintf("the connection to its launcher broke: %v", cause)
 		}
 	}

@@ -28,6 +28,9 @@ func Launch(ctx context.Context, spec Spec, handler wire.Handler) (Worker, error
 	if spec.OrphanWait <= 0 {
 		spec.OrphanWait = DefaultOrphanWait
 	}
+	if spec.Options == nil {
+		spec.Options = []string{"-I", "-X", "utf8"}
+	}
 	if spec.StopGrace <= 0 {
 		spec.StopGrace = DefaultStopGrace
 	}
@@ -136,6 +139,11 @@ func launcherCommand(spec *Spec, key string, environment []string, socketFolder 
 		folderVariable+"="+spec.Folder,
 		versionVariable+"="+spec.Version,
 	)
+	for _, name := range []string{"GODEBUG", "GORACE", "GOTRACEBACK"} { // settings of Go's runtime, for developers
+		if value, set := os.LookupEnv(name); set {
+			command.Env = append(command.Env, name+"="+value)
+		}
+	}
 	return command, nil
 }
 
@@ -149,6 +157,7 @@ func (w *worker) startPython(ctx context.Context, spec *Spec) error {
 	phase := "starting the interpreter"
 	description, err := w.api.Start(ctx, &launcherpb.StartRequest{
 		Python:       spec.Python,
+		Options:      spec.Options,
 		Program:      spec.Program,
 		Arguments:    spec.Arguments,
 		Directory:    spec.Directory,

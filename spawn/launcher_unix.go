@@ -3,6 +3,7 @@
 package spawn
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -12,6 +13,9 @@ import (
 
 // prepareProcess sets this process up: its group is its own by Launch, and a dead reader of its output must not end it.
 func (l *launcher) prepareProcess() error {
+	if err := closeInherited(); err != nil {
+		return fmt.Errorf("closing inherited descriptors: %w", err)
+	}
 	// Catching SIGPIPE, in place of ignoring it, leaves Python the default.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	terminate := make(chan os.Signal, 1)

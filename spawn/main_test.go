@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,10 @@ func TestMain(m *testing.M) {
 		serveTestSupervisor()
 		return
 	}
+	// A launcher built with the race detector would sleep a second at its end.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -40,14 +45,17 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
+// findPython asks the python3 on PATH, which may be a script of pyenv's, for the interpreter behind it.
+var findPython = sync.OnceValues(func() (string, error) {
+	output, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	return strings.TrimSpace(string(output)), err
+})
+
 func python(t testing.TB) string {
 	t.Helper()
-	path, err := exec.LookPath("python3")
+	path, err := findPython()
 	if err != nil {
 		t.Fatal("these tests need a Python 3.10 or later as python3 on PATH: ", err)
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		t.Fatal(err)
 	}
 	return path
 }

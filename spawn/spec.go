@@ -40,6 +40,7 @@ type Spec struct {
 	Generation           uint64
 
 	Python    string   // path of the interpreter
+	Options   []string // the interpreter's own; nil means -I -X utf8: our program alone decides about paths
 	Program   string   // the worker program: a directory with a __main__.py
 	Arguments []string // further arguments of the program; --frames-fd and its value are added
 	Directory string   // Python's working directory

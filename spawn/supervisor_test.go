@@ -1,5 +1,163 @@
 package spawn
 
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// supervisorArgument makes the test binary a supervisor that launches one worker and then waits to be killed.
 const supervisorArgument = "test-supervisor"
 
-func serveTestSupervisor() {}
+// serveTestSupervisor reads a Spec from standard input, launches it and prints the worker's folder.
+func serveTestSupervisor() {
+	if err := runTestSupervisor(); err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+}
+
+func runTestSupervisor() error {
+	var spec Spec
+	decoder := json.NewDecoder(os.Stdin)
+	if err := decoder.Decode(&spec); err != nil {
+		return err
+	}
+	stop, err := BecomeSubreaper()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	worker, err := Launch(context.Background(), spec, newRecorder())
+	if err != nil {
+		return err
+	}
+	fmt.Println(worker.Record().Folder)
+	_, err = io.Copy(io.Discard, io.MultiReader(decoder.Buffered(), os.Stdin)) // until it is closed
+	if err != nil {
+		return err
+	}
+	return worker.Detach()
+}
+
+// testSupervisor is that process.
+type testSupervisor struct {
+	command *exec.Cmd
+	stdin   io.WriteCloser
+}
+
+// startTestSupervisor launches a worker from a process of its own and returns the worker's record.
+func startTestSupervisor(t *testing.T, spec Spec) (*testSupervisor, Record) {
+	t.Helper()
+	spec.Log, spec.Phase = nil, nil
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &testSupervisor{command: exec.Command(self, supervisorArgument)}
+	s.command.Stderr = os.Stderr
+	if s.stdin, err = s.command.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := s.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.kill)
+	encoded := struct {
+		Spec
+		Log, Phase, Logger any
+	}{Spec: spec}
+	if err := json.NewEncoder(s.stdin).Encode(encoded); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil || line != spec.Folder+"\n" {
+		t.Fatalf("the supervisor said %q: %v", line, err)
+	}
+	records, failures := LoadRecords(filepath.Dir(spec.Folder))
+	if len(failures) > 0 || len(records) != 1 {
+		t.Fatalf("%d records, errors %v", len(records), failures)
+	}
+	t.Cleanup(func() {
+		if _, err := os.Stat(spec.Folder); err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), testLimit)
+			defer cancel()
+			if err := RemoveStale(ctx, spec.Folder); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return s, records[0]
+}
+
+// kill ends the supervisor with SIGKILL.
+func (s *testSupervisor) kill() {
+	_ = s.command.Process.Kill()
+	_ = s.command.Wait()
+}
+
+// leave ends it politely: it detaches.
+func (s *testSupervisor) leave(t *testing.T) {
+	t.Helper()
+	if err := s.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.command.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitProcess waits for a process's end and returns how long it took.
+func waitProcess(t *testing.T, process Process, limit time.Duration) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	watch, err := WatchProcess(process)
+	if err != nil {
+		return 0 // over already
+	}
+	defer watch.Close()
+	select {
+	case <-watch.Done():
+	case <-time.After(limit):
+		t.Fatalf("%v lives after %v", process, limit)
+	}
+	return time.Since(begin)
+}
+
+func identify(t *testing.T, pid int) Process {
+	t.Helper()
+	process, err := Identify(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return process
+}
+
+func attach(t *testing.T, record Record, r *recorder) Worker {
+	t.Helper()
+	worker, err := Attach(testContext(t), record, r, AttachOptions{Log: r, Phase: r.Phase})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		select {
+		case <-worker.Done():
+		default:
+			if err := worker.Kill(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return worker
+}

@@ -219,12 +219,13 @@ type StartRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Python        string                 `protobuf:"bytes,1,opt,name=python,proto3" json:"python,omitempty"`
 	Program       string                 `protobuf:"bytes,2,opt,name=program,proto3" json:"program,omitempty"`
-	Arguments     []string               `protobuf:"bytes,3,rep,name=arguments,proto3" json:"arguments,omitempty"`
+	Arguments     []string               `protobuf:"bytes,3,rep,name=arguments,proto3" json:"arguments,omitempty"` // of the program
 	Directory     string                 `protobuf:"bytes,4,opt,name=directory,proto3" json:"directory,omitempty"`
 	Variables     []string               `protobuf:"bytes,5,rep,name=variables,proto3" json:"variables,omitempty"` // the complete environment
 	Host          *ProcessIdentity       `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
 	OrphanWaitNs  int64                  `protobuf:"varint,7,opt,name=orphan_wait_ns,json=orphanWaitNs,proto3" json:"orphan_wait_ns,omitempty"`
 	StopGraceNs   int64                  `protobuf:"varint,8,opt,name=stop_grace_ns,json=stopGraceNs,proto3" json:"stop_grace_ns,omitempty"`
+	Options       []string               `protobuf:"bytes,9,rep,name=options,proto3" json:"options,omitempty"` // of the interpreter, before the program
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -313,6 +314,13 @@ func (x *StartRequest) GetStopGraceNs() int64 {
 		return x.StopGraceNs
 	}
 	return 0
+}
+
+func (x *StartRequest) GetOptions() []string {
+	if x != nil {
+		return x.Options
+	}
+	return nil
 }
 
 type Downward struct {
@@ -998,7 +1006,7 @@ const file_launcher_proto_rawDesc = "" +
 	"\bstopping\x18\x06 \x01(\bR\bstopping\x12\x16\n" +
 	"\x06cgroup\x18\a \x01(\tR\x06cgroup\x12\x1f\n" +
 	"\vcgroup_note\x18\b \x01(\tR\n" +
-	"cgroupNote\"\xa3\x02\n" +
+	"cgroupNote\"\xbd\x02\n" +
 	"\fStartRequest\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\x18\n" +
 	"\aprogram\x18\x02 \x01(\tR\aprogram\x12\x1c\n" +
@@ -1007,7 +1015,8 @@ const file_launcher_proto_rawDesc = "" +
 	"\tvariables\x18\x05 \x03(\tR\tvariables\x12=\n" +
 	"\x04host\x18\x06 \x01(\v2).comfysupervisor.launcher.ProcessIdentityR\x04host\x12$\n" +
 	"\x0eorphan_wait_ns\x18\a \x01(\x03R\forphanWaitNs\x12\"\n" +
-	"\rstop_grace_ns\x18\b \x01(\x03R\vstopGraceNs\"\"\n" +
+	"\rstop_grace_ns\x18\b \x01(\x03R\vstopGraceNs\x12\x18\n" +
+	"\aoptions\x18\t \x03(\tR\aoptions\"\"\n" +
 	"\bDownward\x12\x16\n" +
 	"\x06frames\x18\x01 \x01(\fR\x06frames\"\xa7\x01\n" +
 	"\x06Upward\x12\x16\n" +

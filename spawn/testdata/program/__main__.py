@@ -190,7 +190,7 @@ def main() -> None:
     high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 1000)
     os.close(descriptor)
     link = Link(high)
-    os.register_at_fork(after_in_child=lambda: os.close(high))
+    os.register_at_fork(after_in_child=lambda: os.dup2(0, high))
     worker = os.environ["COMFY_SUPERVISOR_WORKER"]
     link.send({"method": "hello", "params": {"pid": os.getpid(), "worker": worker}})
     while True:
