@@ -109,6 +109,7 @@ environment, owns those processes for their whole life and shares the machine's 
 		newFactsCommand(app),
 		newBuildGuardCommand(app),
 		newCheckCommand(app),
+		newDemoCommand(app),
 		newInitCommand(app),
 		newServeCommand(app),
 		newStatusCommand(app),

@@ -57,7 +57,7 @@ serve is for service managers (Type=notify is understood), containers and debugg
 	}
 	addSettingFlags(command)
 	command.Flags().Uint64Var(&flags.readyFD, "ready-fd", 0, "descriptor to write \"ready PID\" or \"error TEXT\" to")
-	command.Flags().BoolVar(&flags.private, "private", false, "mark the instance as one command's own, not the user's")
+	command.Flags().BoolVar(&flags.private, "private", false, "the instance is its starter's own, not the user's, and ends with it")
 	return command
 }
 
@@ -80,6 +80,17 @@ func (app *application) serve(ctx context.Context, command *cobra.Command, flags
 	}
 	config.Log = logger
 	config.Private = flags.private
+	if flags.private {
+		starter, err := spawn.Identify(os.Getppid())
+		if err != nil {
+			return fmt.Errorf("looking at the process that started this one: %w", err)
+		}
+		var release func()
+		if ctx, release, err = spawn.WithProcess(ctx, starter); err != nil {
+			return err
+		}
+		defer release()
+	}
 	config.Ready = func() {
 		announce.ready()
 		if err := supervisor.NotifyServiceManager(app.environ, "READY=1"); err != nil {

@@ -111,7 +111,7 @@ func (r *run) progress(ctx context.Context, step *Step) error {
 	var mutex sync.Mutex
 	var heard []float64
 	var counted int
-	_, err := r.values(ctx, "DemoProgress", map[string]any{"steps": steps}, func(progress api.Progress) {
+	_, err := r.values(ctx, "DemoProgress", map[string]any{"steps": steps, "pause": 0.12}, func(progress api.Progress) {
 		mutex.Lock()
 		defer mutex.Unlock()
 		heard = append(heard, progress.Value)

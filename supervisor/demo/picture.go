@@ -12,7 +12,7 @@ import (
 // picture calls the node that paints and writes what it returned.
 func (r *run) picture(ctx context.Context, step *Step) error {
 	const width, height = 960, 540
-	result, err := r.call(ctx, "DemoPicture", map[string]any{"width": width, "height": height}, nil)
+	result, err := r.call(ctx, "DemoPicture", map[string]any{"width": width, "height": height, "seed": 7}, nil)
 	if err != nil {
 		return err
 	}
