@@ -74,7 +74,7 @@ type CardState struct {
 	Device string `json:"device"`
 	Total  Bytes  `json:"total"`
 	Free   Bytes  `json:"free"` // as measured, leases not subtracted
-	// Wanted is what live leases still hold back and waiting asks still lack.
+	// Wanted is what live leases still hold back. What waiting asks lack is not in it: admission asks for that itself.
 	Wanted Bytes `json:"wanted"`
 }
 
@@ -102,14 +102,14 @@ const (
 	EndStuckAlways    EndStuck = "always"
 )
 
-// DefaultLimits are the clocks of the existing launcher, and upstream's own minimum of free memory as the mark below
-// which a card is tight.
+// DefaultLimits are the clocks of the existing launcher. A card is tight when less is left than the reserve that every
+// loader leaves alone by default: then something took bytes that nobody was promised.
 func DefaultLimits() Limits {
 	return Limits{
 		IdleRelease: 60 * time.Second,
 		Reap:        30 * time.Minute,
 		AskAgain:    30 * time.Second,
-		TightFree:   1280 * MiB, // 0.8 GiB and the default reserve of 400 MiB, rounded up
+		TightFree:   Bytes(DefaultReserve(false, 0)),
 		StuckHeld:   512 * MiB,
 		EndStuck:    EndStuckWhenTight,
 	}

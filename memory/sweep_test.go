@@ -80,13 +80,13 @@ func TestATightCardTakesFromWorkersWhosePromptIsOverAndNoMoreThanItLacks(t *test
 		worker("young", Ready, 5*time.Second, 4*GiB), running, elsewhere,
 		worker("old", Ready, 40*time.Second, 2*GiB), worker("computing", Busy, 55*time.Second, 4*GiB),
 	}
-	card := CardState{Device: "card", Total: 24 * GiB, Free: 512 * MiB}
+	card := CardState{Device: "card", Total: 24 * GiB, Free: 256 * MiB}
 	if got := fmt.Sprint(kinds(Sweep(noon, workers, limits, []CardState{card}))); got != "[full_release old card_tight]" {
 		t.Errorf("one is enough: %s", got)
 	}
 	card.Wanted = 3 * GiB
 	if got := fmt.Sprint(kinds(Sweep(noon, workers, limits, []CardState{card}))); got != "[full_release old card_tight full_release young card_tight]" {
-		t.Errorf("an ask waits: %s", got)
+		t.Errorf("a lease holds more: %s", got)
 	}
 	workers[3].AskedAt = noon.Add(-time.Second)
 	card.Wanted = 0

@@ -66,12 +66,8 @@ func (b *Books) Cards() []CardState {
 		if !c.known {
 			continue
 		}
-		state := CardState{Device: c.device, Total: c.reading.Total, Free: c.reading.Free,
-			Wanted: addBytes(c.reading.Free, -b.available(c))}
-		for _, w := range c.queue {
-			state.Wanted = addBytes(state.Wanted, min(w.need.total, max(0, b.reach(w))))
-		}
-		cards = append(cards, state)
+		cards = append(cards, CardState{Device: c.device, Total: c.reading.Total, Free: c.reading.Free,
+			Wanted: addBytes(c.reading.Free, -b.available(c))})
 	}
 	return cards
 }

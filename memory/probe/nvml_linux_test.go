@@ -101,7 +101,7 @@ func startReader(t *testing.T, library string, card *fakecard.Card) (*readerProc
 		t.Fatal(err)
 	}
 	command := exec.Command(self)
-	command.Env = append(os.Environ(), readerVariable+"="+library, card.Variable())
+	command.Env = append(os.Environ(), readerVariable+"="+library, card.Variable(), "GORACE=atexit_sleep_ms=0")
 	command.Stderr = os.Stderr
 	input, err := command.StdinPipe()
 	if err != nil {
