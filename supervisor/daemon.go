@@ -88,7 +88,15 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.release()) }()
+	released := false
+	release := func() error {
+		if released {
+			return nil
+		}
+		released = true
+		return lock.release()
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	for _, folder := range []string{d.workersFolder(), d.sessionFolder()} {
 		if err := privateDirectory(folder); err != nil {
 			return err
@@ -102,11 +110,10 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if d.listener, err = listen(ctx, d.config.Socket); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, removeSocket(d.config.Socket)) }()
 	d.startedAt = time.Now()
 	d.takeOver(ctx)
 	d.serve(ctx)
-	return d.clearAway()
+	return d.clearAway(release)
 }
 
 // serve accepts clients until the end is asked for.
@@ -159,10 +166,18 @@ func (d *Daemon) close(cause string) {
 	d.cancel()
 }
 
-// clearAway waits for the workers' ends and removes what the daemon keeps outside itself.
-func (d *Daemon) clearAway() error {
+// clearAway waits for the workers' ends and removes what the daemon keeps outside itself. Clients are let go last: to
+// them the end of the connection means that nothing is left.
+func (d *Daemon) clearAway(releaseLock func() error) error {
 	_ = d.listener.Close() // no client more; its error would change nothing
 	d.waitForWorkers()
+	var problems []error
+	for _, folder := range []string{d.workersFolder(), d.sessionFolder()} {
+		if err := os.RemoveAll(folder); err != nil {
+			problems = append(problems, fmt.Errorf("removing %s: %w", folder, err))
+		}
+	}
+	problems = append(problems, removeSocket(d.config.Socket), releaseLock())
 	d.mu.Lock()
 	for c := range d.clients {
 		c.box.finish()
@@ -170,12 +185,6 @@ func (d *Daemon) clearAway() error {
 	d.mu.Unlock()
 	d.clientWG.Wait()
 	d.work.Wait()
-	var problems []error
-	for _, folder := range []string{d.workersFolder(), d.sessionFolder()} {
-		if err := os.RemoveAll(folder); err != nil {
-			problems = append(problems, fmt.Errorf("removing %s: %w", folder, err))
-		}
-	}
 	return errors.Join(problems...)
 }
 

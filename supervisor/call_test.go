@@ -1,0 +1,228 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/comfy-supervisor/comfy-supervisor/spawn"
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+)
+
+func TestACallStartsAWorkerAndReturnsWhatItsNodeReturns(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	client := daemon.connect()
+	result := mustCall(t, client, "Echo", map[string]any{"x": 7, "text": "grüß \u2028", "list": []any{1.5, nil, true}})
+	var value []map[string]any
+	if err := result.Decode(&value); err != nil {
+		t.Fatal(err)
+	}
+	if len(value) != 1 || value[0]["x"] != 7.0 || value[0]["text"] != "grüß \u2028" {
+		t.Errorf("got %s", result.Value)
+	}
+	if result.Environment != "pack" || result.Generation != 1 || result.PythonPID == 0 {
+		t.Errorf("got %+v", result.CallResult)
+	}
+	again := mustCall(t, client, "Echo", nil)
+	if again.PythonPID != result.PythonPID || again.Worker != result.Worker {
+		t.Errorf("the second call went to another process: %+v, %+v", result.CallResult, again.CallResult)
+	}
+	worker := daemon.worker()
+	if worker.State != string(Ready) || worker.Calls != 2 || worker.Generation != 1 || worker.PythonPID != result.PythonPID ||
+		worker.RSSBytes == 0 || worker.Processes == 0 || worker.PythonVersion == "" || len(worker.Nodes) == 0 {
+		t.Errorf("status shows %+v", worker)
+	}
+}
+
+func TestAnExceptionArrivesWithItsClassMessageAndTraceback(t *testing.T) {
+	client := startDaemon(t, newTestOptions(t)).connect()
+	_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Raise", Inputs: map[string]any{"text": "no such thing"}})
+	failure := wireError(t, err, wire.KindNodeRaised)
+	exception := failure.Data.Exception
+	if exception == nil || exception.Qualname != "FileNotFoundError" || !strings.Contains(exception.Traceback, "raise FileNotFoundError") {
+		t.Errorf("got %+v", exception)
+	}
+	if failure.Data.Environment != "pack" || failure.Data.Node != "Raise" || failure.Data.Generation != 1 {
+		t.Errorf("got %+v", failure.Data)
+	}
+}
+
+func TestAsyncNodesRunSideBySide(t *testing.T) {
+	client := startDaemon(t, newTestOptions(t)).connect()
+	path := marker(t)
+	a := begin(testContext(t), client, api.Call{Node: "Meet", Inputs: map[string]any{"name": "a", "marker": path}})
+	b := begin(testContext(t), client, api.Call{Node: "Meet", Inputs: map[string]any{"name": "b", "marker": path}})
+	if err := a.wait(t); err != nil {
+		t.Error(err)
+	}
+	if err := b.wait(t); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestACancelledAsyncCallEndsAndTheWorkerLives(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	client := daemon.connect()
+	ctx, cancel := context.WithCancel(testContext(t))
+	path := marker(t)
+	waiting := begin(ctx, client, api.Call{Node: "Wait", Inputs: map[string]any{"marker": path}})
+	awaitFile(t, path)
+	cancel()
+	wireError(t, waiting.wait(t), wire.KindCancelled)
+	if result := mustCall(t, client, "Echo", nil); result.Generation != 1 {
+		t.Errorf("the worker was replaced: generation %d", result.Generation)
+	}
+}
+
+func TestACallThatWaitsForItsWorkerIsCancelledAtOnce(t *testing.T) {
+	options := newTestOptions(t)
+	client := startDaemon(t, options).connect()
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancel()
+	_, err := client.Call(ctx, api.Call{Environment: "pack", Node: "Wait"})
+	wireError(t, err, wire.KindCancelled)
+}
+
+func TestUnknownNamesAreAnsweredWithTheNearest(t *testing.T) {
+	client := startDaemon(t, newTestOptions(t)).connect()
+	for _, test := range []struct {
+		call    api.Call
+		kind    string
+		nearest string
+	}{
+		{api.Call{Environment: "pakc", Node: "Echo"}, wire.KindUnknownEnvironment, "pack"},
+		{api.Call{Environment: "pack", Node: "Ecoh"}, wire.KindUnknownNode, "Echo"},
+	} {
+		_, err := client.Call(testContext(t), test.call)
+		failure := wireError(t, err, test.kind)
+		if failure.Data.Nearest != test.nearest {
+			t.Errorf("%s in %s: nearest is %q, expected %q", test.call.Node, test.call.Environment, failure.Data.Nearest, test.nearest)
+		}
+	}
+	status, err := client.Status(testContext(t), api.StatusParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, worker := range status.Workers {
+		if worker.Environment == "pakc" {
+			t.Errorf("a name that means nothing left the record %+v", worker)
+		}
+	}
+}
+
+func TestAPackThatFailsToImportSaysSoAndIsTriedAgain(t *testing.T) {
+	client := startDaemon(t, newTestOptions(t)).connect()
+	for generation := uint64(1); generation <= 2; generation++ {
+		_, err := client.Call(testContext(t), api.Call{Environment: "broken", Node: "Any"})
+		failure := wireError(t, err, wire.KindPackFailed)
+		if failure.Data.Exception == nil || failure.Data.Exception.Message != "this pack is broken" || failure.Data.Generation != generation {
+			t.Errorf("got %+v", failure)
+		}
+	}
+}
+
+func TestAPackThatExitsAtImportSaysHow(t *testing.T) {
+	client := startDaemon(t, newTestOptions(t)).connect()
+	_, err := client.Call(testContext(t), api.Call{Environment: "exits", Node: "Any"})
+	failure := wireError(t, err, wire.KindStartFailed)
+	if failure.Data.ExitCode == nil || *failure.Data.ExitCode != 7 || !strings.Contains(strings.Join(failure.Data.Stderr, "\n"), "exiting at import") {
+		t.Errorf("got %+v", failure.Data)
+	}
+}
+
+func TestAnInterpreterThatIsMissingSaysSo(t *testing.T) {
+	options := newTestOptions(t)
+	options.Environments[0].Python = "/nonexistent/python3"
+	client := startDaemon(t, options).connect()
+	_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Echo"})
+	failure := wireError(t, err, wire.KindStartFailed)
+	if !strings.Contains(failure.Message, "/nonexistent/python3") {
+		t.Errorf("got %v", failure)
+	}
+}
+
+func TestACyclicResultIsRefusedWithItsPath(t *testing.T) {
+	client := startDaemon(t, newTestOptions(t)).connect()
+	_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Cycle"})
+	if failure := wireError(t, err, wire.KindValue); !strings.Contains(failure.Message, "result[0][0]") {
+		t.Errorf("got %v", failure)
+	}
+}
+
+func TestAResultBeyondTheQuotaIsRefusedWithTheFigures(t *testing.T) {
+	options := newTestOptions(t)
+	options.Quota = 1 << 20
+	client := startDaemon(t, options).connect()
+	_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Fill", Inputs: map[string]any{"byte": 65, "count": 8 << 20}})
+	if failure := wireError(t, err, wire.KindQuota); !strings.Contains(failure.Message, "1048576") {
+		t.Errorf("got %v", failure)
+	}
+	mustCall(t, client, "Echo", nil)
+}
+
+func TestALargeResultTravelsInAMemoryFileThatIsGivenBack(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	client := daemon.connect()
+	result := mustCall(t, client, "Fill", map[string]any{"byte": 65, "count": 4 << 20})
+	var value []map[string]string
+	if err := json.Unmarshal(result.Value, &value); err != nil {
+		t.Fatal(err)
+	}
+	if text := value[0]["$bytes"]; len(text) < 5<<20 || !strings.HasPrefix(text, "QUFB") {
+		t.Errorf("got %d letters, beginning with %.8q", len(text), text)
+	}
+	if usage := daemon.daemon.files.Usage(); usage.Files == 0 {
+		t.Error("the supervisor counts no memory file while the client has one")
+	}
+	result.Close()
+	eventually(t, "the memory file's return", func() bool { return daemon.daemon.files.Usage().Files == 0 })
+}
+
+func TestASilentCallIsGivenUpAndItsWorkerReplacedWhenItDoesNotListen(t *testing.T) {
+	options := newTestOptions(t)
+	options.StopGrace = 100 * time.Millisecond
+	client := startDaemon(t, options).connect()
+	mustCall(t, client, "Echo", nil)
+	path := marker(t)
+	_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Block", Inputs: map[string]any{"marker": path}, Silence: 200 * time.Millisecond})
+	wireError(t, err, wire.KindSilent)
+	awaitEnd(t, atoi(t, awaitFile(t, path)), waitLong)
+	if result := mustCall(t, client, "Echo", nil); result.Generation != 2 {
+		t.Errorf("got generation %d, expected 2", result.Generation)
+	}
+}
+
+func TestACallBeyondItsDeadlineIsGivenUp(t *testing.T) {
+	client := startDaemon(t, newTestOptions(t)).connect()
+	mustCall(t, client, "Echo", nil)
+	_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Wait", Deadline: 100 * time.Millisecond})
+	wireError(t, err, wire.KindSilent)
+	if result := mustCall(t, client, "Echo", nil); result.Generation != 1 {
+		t.Errorf("a worker that obeyed was replaced: generation %d", result.Generation)
+	}
+}
+
+func TestWorkersOfTheOperatorGetTheRecordedEnvironment(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	result := mustCall(t, daemon.connect(), "Where", nil)
+	var value []struct {
+		Environ map[string]string `json:"environ"`
+		Cwd     string            `json:"cwd"`
+	}
+	if err := result.Decode(&value); err != nil {
+		t.Fatal(err)
+	}
+	if environ := value[0].Environ; environ["RECORDED"] != "yes" || environ[spawn.WorkerVariable] != result.Worker {
+		t.Errorf("got %v", environ)
+	}
+	found := false
+	for _, variable := range daemon.worker().Variables {
+		found = found || variable.Name == "RECORDED" && variable.Source != ""
+	}
+	if !found {
+		t.Error("status does not show the variable with its source")
+	}
+}

@@ -1,0 +1,127 @@
+"""Nodes for the daemon's own tests. They need nothing but the standard library."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+GO_ON = threading.Event()
+
+
+def _node(function):
+    """Makes a node class of a function."""
+    name = function.__name__
+
+    def run(self, **inputs):
+        return function(**inputs)
+
+    async def run_async(self, **inputs):
+        return await function(**inputs)
+
+    return type(
+        name,
+        (),
+        {
+            "INPUT_TYPES": classmethod(lambda cls: {"required": {}, "optional": {}}),
+            "RETURN_TYPES": ("*",),
+            "FUNCTION": "run",
+            "CATEGORY": "test",
+            "run": run_async if asyncio.iscoroutinefunction(function) else run,
+        },
+    )
+
+
+def Echo(**inputs):
+    return (inputs,)
+
+
+def Where():
+    return ({"pid": os.getpid(), "cwd": os.getcwd(), "environ": dict(os.environ), "argv": sys.argv},)
+
+
+def Block(marker, seconds=60.0):
+    """Says that it runs, by a file, and computes without polling anything."""
+    with open(marker, "w") as file:
+        file.write(str(os.getpid()))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    return ("done",)
+
+
+async def Wait(marker="", seconds=60.0):
+    if marker:
+        with open(marker, "w") as file:
+            file.write(str(os.getpid()))
+    await asyncio.sleep(seconds)
+    return ("waited",)
+
+
+async def Meet(name, marker):
+    """Ends only when its twin runs beside it."""
+    with open(f"{marker}.{name}", "w"):
+        pass
+    other = f"{marker}.{'b' if name == 'a' else 'a'}"
+    while not os.path.exists(other):
+        await asyncio.sleep(0.01)
+    return (name,)
+
+
+def Raise(text):
+    raise FileNotFoundError(2, text)
+
+
+def Die(signal_number=int(signal.SIGKILL)):
+    print("about to die", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal_number)
+    time.sleep(60)
+
+
+def Leave(code=3):
+    print("leaving early", file=sys.stderr, flush=True)
+    os._exit(code)
+
+
+def Speak(text, stream="stdout", times=1):
+    for _ in range(times):
+        print(text, file=getattr(sys, stream), flush=True)
+    return (times,)
+
+
+def Cycle():
+    value: list = []
+    value.append(value)
+    return (value,)
+
+
+def Fill(byte, count):
+    return (bytes([byte]) * count,)
+
+
+def Orphan(marker, seconds=600):
+    """Leaves a grandchild in a session of its own behind, whose PID is in the marker; then blocks."""
+    code = (
+        "import os, sys, time\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.setsid()\n"
+        "open(sys.argv[1] + '.new', 'w').write(str(os.getpid()))\n"
+        "os.rename(sys.argv[1] + '.new', sys.argv[1])\n"
+        "time.sleep(float(sys.argv[2]))\n"
+    )
+    subprocess.run([sys.executable, "-c", code, marker, str(seconds)], check=True, stdin=subprocess.DEVNULL)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    return ("done",)
+
+
+NODE_CLASS_MAPPINGS = {
+    function.__name__: _node(function)
+    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Orphan)
+}
+NODE_DISPLAY_NAME_MAPPINGS = {"Echo": "Echo what comes in"}
