@@ -37,11 +37,15 @@ func (c *checker) diagnostics(file string, shift int) []Diagnostic {
 			message: fmt.Sprintf("%d more are not shown", left), fix: "correct these first"})
 	}
 	diagnostics := make([]Diagnostic, 0, len(problems))
+	line, source := 0, "" // a long line with many diagnostics is copied once
 	for _, p := range problems {
 		position := c.doc.position(p.at.start)
 		text, length := c.doc.offending(p.at)
+		if position.Line != line {
+			line, source = position.Line, string(c.doc.text(position.Line-1))
+		}
 		d := Diagnostic{File: file, Position: position, Length: length, Severity: p.severity, Code: p.code,
-			Message: p.message, Why: p.why, Fix: p.fix, Text: text, Source: string(c.doc.text(position.Line - 1))}
+			Message: p.message, Why: p.why, Fix: p.fix, Text: text, Source: source}
 		for _, related := range p.related {
 			d.Related = append(d.Related, Place{File: file, Position: c.doc.position(related.start)})
 		}

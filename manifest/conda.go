@@ -108,6 +108,9 @@ func (s *scanner) condaTerm(depth int) *wrong {
 		return fault
 	case version == "":
 		end := min(max(s.at, start+1), len(s.text))
+		if start >= end { // the text ends where a version should start: point at what came before
+			start = max(end-1, 0)
+		}
 		message := "a version is missing"
 		if operator != "" {
 			message += " after " + operator

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,8 +34,14 @@ func (c *checker) cuda(e *entry) {
 func (c *checker) cudaPackages(e *entry) {
 	seen := map[string]*value{}
 	list := c.wantStrings(e, "cuda.packages", cudaExample)
+	removal := func(i int) []Edit {
+		if len(list) != len(e.value.items) { // a string instead of a list, or a list with other things in it
+			return nil
+		}
+		return removeItem(c.doc, list, i)
+	}
 	c.m.CUDAPackages = make([]CUDAPackage, 0, len(list))
-	for _, item := range list {
+	for i, item := range list {
 		name, version := splitRequirement(item.text)
 		if !packageName.MatchString(name) {
 			c.problem(problem{at: item.span, severity: Error, code: CodePackageName, message: quote(item.text) + " is no package name",
@@ -56,14 +63,14 @@ func (c *checker) cudaPackages(e *entry) {
 		if slices.Contains(TorchFamily, normalized) {
 			c.problem(problem{at: item.span, severity: Warning, code: CodeTorchCUDA, message: fmt.Sprintf("%s is left out here: every environment gets the host's", name),
 				why: "this section is for packages built against torch, not for torch itself; comfy-env refuses to build from it",
-				fix: "remove it from the list", edits: removeItem(c.doc, e.value, item)})
+				fix: "remove it from the list", edits: removal(i)})
 			c.m.Stripped = append(c.m.Stripped, Stripped{Name: name, Table: "cuda.packages", Reason: "the torch family is the host's",
 				At: c.position(item.span), path: []string{"cuda", "packages"}})
 			continue
 		}
 		if first, ok := seen[normalized]; ok {
 			c.problem(problem{at: item.span, severity: Warning, code: CodeCUDADuplicate, message: name + " is in the list twice",
-				fix: "remove one of the two", related: []span{first.span}, edits: removeItem(c.doc, e.value, item)})
+				fix: "remove one of the two", related: []span{first.span}, edits: removal(i)})
 			continue
 		}
 		seen[normalized] = item
@@ -79,28 +86,24 @@ func splitRequirement(text string) (name, version string) {
 	return text, ""
 }
 
-// removeItem takes one item out of an array on as few bytes as possible, its comma included.
-func removeItem(doc *document, list, item *value) []Edit {
-	if list.kind != kindArray {
+// removeItem takes one item out of a list on as few bytes as possible, its comma included. It is nil where a
+// comment stands beside the comma.
+func removeItem(doc *document, list []*value, i int) []Edit {
+	item := list[i].span
+	removed := item
+	between := span{item.end, item.end}
+	switch {
+	case i < len(list)-1: // up to the next item
+		removed.end = list[i+1].span.start
+		between.end = removed.end
+	case i > 0: // the last one: from the end of the one before
+		removed.start = list[i-1].span.end
+		between = span{removed.start, item.start}
+	}
+	if bytes.ContainsAny(doc.content[between.start:between.end], "#") {
 		return nil
 	}
-	content := doc.content
-	i := slices.Index(list.items, item)
-	if i < len(list.items)-1 { // up to the next item, unless a comment stands between
-		next := list.items[i+1].span.start
-		if between := content[item.span.end:next]; !strings.Contains(string(between), "#") {
-			return []Edit{{item.span.start, next, ""}}
-		}
-		return nil
-	}
-	if i > 0 { // the last one: from the end of the one before
-		previous := list.items[i-1].span.end
-		if between := content[previous:item.span.start]; !strings.Contains(string(between), "#") {
-			return []Edit{{previous, item.span.end, ""}}
-		}
-		return nil
-	}
-	return []Edit{{item.span.start, item.span.end, ""}}
+	return []Edit{{removed.start, removed.end, ""}}
 }
 
 // oldCUDA reports packages in the spelling that was valid once: name = "version" below [cuda].

@@ -54,19 +54,24 @@ func applyEdits(content []byte, diagnostics []Diagnostic) ([]byte, []Diagnostic)
 }
 
 // mergeEdits adds the edits of one diagnostic to those taken, which are sorted. It refuses edits that touch one of
-// those taken or each other.
+// those taken or overlap each other.
 func mergeEdits(taken, edits []Edit, size int) ([]Edit, bool) {
-	merged := slices.Concat(taken, edits)
-	slices.SortStableFunc(merged, func(a, b Edit) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
-	last := Edit{Start: -1, End: -1}
-	for _, edit := range merged {
-		own := slices.Contains(edits, edit) && slices.Contains(edits, last)
-		if edit.Start < 0 || edit.End > size || edit.Start > edit.End || edit.Start < last.End || edit.Start == last.End && !own {
+	order := func(a, b Edit) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) }
+	edits = slices.SortedFunc(slices.Values(edits), order)
+	last := 0
+	for _, edit := range edits {
+		at, _ := slices.BinarySearchFunc(taken, edit, order)
+		if edit.Start < last || edit.End < edit.Start || edit.End > size ||
+			at < len(taken) && taken[at].Start <= edit.End || at > 0 && taken[at-1].End >= edit.Start {
 			return nil, false
 		}
-		last = edit
+		last = edit.End
 	}
-	return merged, true
+	for _, edit := range edits {
+		at, _ := slices.BinarySearchFunc(taken, edit, order)
+		taken = slices.Insert(taken, at, edit)
+	}
+	return taken, true
 }
 
 // Rewrite replaces a file's content so that a reader sees the old or the new one, whatever happens. Permissions

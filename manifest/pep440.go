@@ -226,16 +226,16 @@ func (s *scanner) specifier() *wrong {
 		return s.noOperator()
 	}
 	s.space()
+	from := s.at
 	if operator == "===" {
 		for !s.done() && !strings.ContainsRune(" \t,;", rune(s.text[s.at])) {
 			s.at++
 		}
-		if s.at == start+3 {
+		if s.at == from {
 			return &wrong{at: span{start, s.at}, message: "a version is missing after ===", why: versionWhy, fix: "write the version behind it"}
 		}
 		return nil
 	}
-	from := s.at
 	shape, ok := s.scanVersion()
 	if !ok {
 		return s.noVersion(operator, start, from)

@@ -108,11 +108,9 @@ func columns(r rune) int {
 
 // window cuts a line to what is shown and finds the columns before and below the offending text in it.
 func window(source string, column, length int) (shown string, before, width int) {
-	characters := []rune(source)
-	start := min(column-1, len(characters))
-	end := min(start+length, len(characters))
+	start := max(column-1, 0)
 	first := 0
-	if len(characters) > sourceWidth && start > sourceWidth/3 {
+	if len(source) > sourceWidth && start > sourceWidth/3 {
 		first = start - sourceWidth/3
 	}
 	var out strings.Builder
@@ -120,9 +118,13 @@ func window(source string, column, length int) (shown string, before, width int)
 		out.WriteString("...")
 		before = 3
 	}
-	used := before
-	for i := first; i < len(characters); i++ {
-		w := columns(characters[i])
+	used, i := before, 0
+	for _, r := range source {
+		if i < first {
+			i++
+			continue
+		}
+		w := columns(r)
 		if used+w > sourceWidth+6 {
 			out.WriteString("...")
 			break
@@ -130,11 +132,12 @@ func window(source string, column, length int) (shown string, before, width int)
 		switch {
 		case i < start:
 			before += w
-		case i < end:
+		case i < start+length:
 			width += w
 		}
 		used += w
-		out.WriteString(cell(characters[i]))
+		out.WriteString(cell(r))
+		i++
 	}
 	return out.String(), before, max(width, 1)
 }

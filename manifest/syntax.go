@@ -44,7 +44,10 @@ func (r *reader) syntaxError(err error) int {
 		}
 	}
 	r.problem(problem{at: f.at, severity: Error, code: CodeSyntax, message: "this is not TOML: " + f.message,
-		why: "nothing of the line can be used", fix: f.general()})
+		why: "TOML's rules leave no choice how to read it", fix: f.general()})
+	if strings.HasPrefix(f.message, "expected newline") && f.at.start > f.start {
+		f.statement() // what stands before it is complete
+	}
 	return f.nextLine()
 }
 
