@@ -16,21 +16,24 @@ type backend interface {
 
 // job is one revision to be built.
 type job struct {
-	Plan        *Plan
-	Revision    string // folder, exists
-	Prefix      string // folder of the interpreter's prefix, to be made
-	Interpreter chosenPython
-	Lock        string // a lock file to build from exactly; "" resolves
-	Preferences string // a lock file of an earlier revision whose versions are kept where they still do; "" for none
-	Busy        string // lock file that is held while processes of the build may live
-	Log         io.Writer
-	Report      Reporter
+	Plan         *Plan
+	Revision     string // folder, exists
+	Prefix       string // folder of the interpreter's prefix, to be made
+	Interpreter  chosenPython
+	Lock         string   // a lock file to build from exactly; "" resolves
+	LockReceived received // what that lock file brought about when it was made
+	Preferences  string   // a lock file of an earlier revision whose versions are kept where they still do; "" for none
+	Busy         string   // lock file that is held while processes of the build may live
+	Log          io.Writer
+	Report       Reporter
 }
 
 // received is what a build brought about, as far as the plan left it open.
 type received struct {
-	Build     string   `json:"build,omitempty"`    // torch's build kind as installed
-	Index     string   `json:"index,omitempty"`    // where the torch family came from, "" the default index
+	Build string `json:"build,omitempty"` // torch's build kind as installed
+	Index string `json:"index,omitempty"` // where the torch family came from, "" the default index
+	// Exact are the packages that had to be exactly so: the torch family and the pins, as far as there are wheels.
+	Exact     []string `json:"exact,omitempty"`
 	Installer string   `json:"installer"`          // "uv 0.13.9 (PATH)"
 	Left      []string `json:"left_out,omitempty"` // pins that have no wheel for this platform
 }

@@ -26,7 +26,7 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory string, result
 	if err != nil {
 		return "", nil, err
 	}
-	lock, preferences := earlierLocks(directory, plan)
+	lock, lockReceived, preferences := earlierLocks(directory, plan)
 	revision := filepath.Join(directory, fmt.Sprintf("%s-%d", plan.Hash, next))
 	if err := os.Mkdir(revision, 0o755); err != nil {
 		return "", nil, fmt.Errorf("making a revision of %s: %w", plan.Name, err)
@@ -62,7 +62,7 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory string, result
 		b.configuration.Report(event)
 	}
 	work := &job{Plan: plan, Revision: revision, Prefix: prefixOf(revision), Interpreter: interpreter, Lock: lock,
-		Preferences: preferences, Busy: filepath.Join(directory, busyName), Log: log, Report: report}
+		LockReceived: lockReceived, Preferences: preferences, Busy: filepath.Join(directory, busyName), Log: log, Report: report}
 	builder, err := b.backend(plan.Recipe.Backend)
 	if err != nil {
 		return "", nil, err
@@ -194,30 +194,32 @@ func removeRevision(revision string) error {
 	return nil
 }
 
-// earlierLocks finds lock files of revisions before: one of the very same plan, which holds exactly what has to
-// be installed again, or else the one built last, whose versions are kept where the plan allows.
-func earlierLocks(directory string, plan *Plan) (exact, preferences string) {
+// earlierLocks finds lock files of complete revisions: one of the very same plan, which holds exactly what has to
+// be installed again, with what it brought about; or else that of the revision built last, whose versions are kept
+// where the plan allows.
+func earlierLocks(directory string, plan *Plan) (exact string, got received, preferences string) {
 	same, _, err := revisions(directory, plan.Hash)
 	if err != nil {
-		return "", ""
+		return "", got, ""
 	}
 	for _, revision := range same {
-		if file := filepath.Join(revision, lockName); exists(file) {
-			return file, ""
+		file := filepath.Join(revision, lockName)
+		if mark, err := readStamp(revision); err == nil && exists(file) {
+			return file, mark.Received, ""
 		}
 	}
 	content, err := os.ReadFile(filepath.Join(directory, currentName))
 	if err != nil {
-		return "", ""
+		return "", got, ""
 	}
 	name := strings.TrimSpace(string(content))
 	if _, _, ok := revisionNumber(name); !ok {
-		return "", ""
+		return "", got, ""
 	}
 	if file := filepath.Join(directory, name, lockName); exists(file) {
-		return "", file
+		return "", got, file
 	}
-	return "", ""
+	return "", got, ""
 }
 
 // setCurrent names a revision as the one built last.

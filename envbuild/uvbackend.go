@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/pelletier/go-toml/v2"
 )
 
 // lockName is the file with the exact result of a resolution: versions, places and hashes.
@@ -89,6 +91,8 @@ func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
 		if err := copyFile(job.Lock, lock); err != nil {
 			return result, fmt.Errorf("taking over the lock file: %w", err)
 		}
+		result = job.LockReceived
+		result.Installer = fmt.Sprintf("uv %s (%s)", tool.Version, tool.Source)
 	} else if err := run.resolve(ctx, recipe, lock, &result); err != nil {
 		return result, err
 	}
@@ -97,16 +101,21 @@ func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
 		"--python", job.Interpreter.Executable); err != nil {
 		return result, err
 	}
-	return result, run.verify(recipe, &result)
+	return result, run.verify(&result)
 }
 
-// resolve writes the lock file.
+// resolve decides what the plan leaves to the indexes and writes the lock file.
 func (r *uvRun) resolve(ctx context.Context, recipe Recipe, lock string, result *received) error {
+	recipe, wheels, err := r.resolveCUDA(ctx, recipe)
+	if err != nil {
+		return err
+	}
 	index, err := r.chooseIndex(ctx, recipe)
 	if err != nil {
 		return err
 	}
 	result.Index = index
+	defer func() { result.Exact = slices.Concat(recipe.Family, recipe.Pins) }()
 	if r.job.Preferences != "" {
 		if err := copyFile(r.job.Preferences, lock); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("taking over the versions of the revision before: %w", err)
@@ -124,7 +133,7 @@ func (r *uvRun) resolve(ctx context.Context, recipe Recipe, lock string, result 
 		}
 		err = r.uv(ctx, "the resolution", "lock", "--python", r.job.Interpreter.Executable)
 		if err == nil {
-			return nil
+			return checkHashes(lock, wheels)
 		}
 		pin := r.pinWithoutWheel(err, recipe.Pins)
 		if pin == "" {
@@ -173,26 +182,62 @@ func (r *uvRun) chooseIndex(ctx context.Context, recipe Recipe) (string, error) 
 }
 
 // verify checks that the packages that must not differ from the host's do not, and reads which build of torch came.
-func (r *uvRun) verify(recipe Recipe, result *received) error {
+func (r *uvRun) verify(result *received) error {
 	site := []string{sitePackages(r.job.Prefix, r.job.Interpreter.Version)}
 	installed, err := installedVersions(site, slices.Concat(HostPins, TorchFamily))
 	if err != nil {
 		return fmt.Errorf("reading what was installed: %w", err)
 	}
-	for _, requirement := range slices.Concat(recipe.Family, recipe.Pins) {
+	for _, requirement := range result.Exact {
 		name, version, _ := strings.Cut(requirement, "==")
-		if got := publicVersion(installed[name]); got != version && !slices.Contains(result.Left, requirement) {
+		if got := publicVersion(installed[name]); !isExactly(got, version) {
 			return fmt.Errorf("%s must have %s and got %s; a requirement of the pack or an override replaced it", r.job.Plan.Name, requirement, cmpNone(got))
 		}
 	}
-	if version, found := installed["torch"]; found && recipe.Torch != "" {
+	asked := r.job.Plan.Recipe.Torch
+	if version, found := installed["torch"]; found && asked != "" {
 		torch, err := readTorch(site, version)
 		if err != nil {
 			return err
 		}
 		result.Build = torch.Build
-		if torch.Build != recipe.Torch {
-			r.job.line("torch's build is %s, where %s was asked for", torch.Build, recipe.Torch)
+		if torch.Build != asked {
+			r.job.line("torch's build is %s, where %s was asked for", torch.Build, asked)
+		}
+	}
+	return nil
+}
+
+// checkHashes holds the hashes that uv wrote down for direct references against those that their index told.
+func checkHashes(lock string, wheels []cudaWheel) error {
+	if len(wheels) == 0 {
+		return nil
+	}
+	content, err := os.ReadFile(lock)
+	if err != nil {
+		return fmt.Errorf("reading the lock file: %w", err)
+	}
+	var locked struct {
+		Package []struct {
+			Name   string
+			Source struct{ URL string }
+			Wheels []struct{ Hash string }
+		}
+	}
+	if err := toml.Unmarshal(content, &locked); err != nil {
+		return fmt.Errorf("reading the lock file %s: %w", lock, err)
+	}
+	for _, wheel := range wheels {
+		if wheel.Hash == "" {
+			continue
+		}
+		for _, one := range locked.Package {
+			if one.Source.URL != wheel.URL {
+				continue
+			}
+			if len(one.Wheels) != 1 || one.Wheels[0].Hash != "sha256:"+wheel.Hash {
+				return fmt.Errorf("%s does not have the hash that its index tells (sha256 %s); it is not installed", wheel.URL, wheel.Hash)
+			}
 		}
 	}
 	return nil

@@ -68,3 +68,11 @@ var separators = regexp.MustCompile(`[-_.]+`)
 func normalizeName(name string) string {
 	return strings.ToLower(separators.ReplaceAllString(name, "-"))
 }
+
+// isExactly reports whether a version is the wanted one, or begins with it where that ends in ".*".
+func isExactly(version, wanted string) bool {
+	if prefix, wild := strings.CutSuffix(wanted, ".*"); wild {
+		return versionMatches(version, prefix)
+	}
+	return version == wanted
+}

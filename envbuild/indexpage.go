@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,17 +39,38 @@ func (e *unreachableError) Error() string {
 }
 func (e *unreachableError) Unwrap() error { return e.cause }
 
-// indexes asks package indexes which versions they have. One value serves one build: an index that can not be
-// reached is asked once.
+// absentError says that an index answered, and does not have a package.
+type absentError struct {
+	index, name string
+	code        int
+	address     string
+}
+
+func (e *absentError) Error() string {
+	return fmt.Sprintf("the index %s has no package %s (HTTP %d for %s)", e.index, e.name, e.code, e.address)
+}
+
+// indexes asks package indexes what they have. One value serves one build: each page is asked for once, and an
+// index that can not be reached is asked once at all.
 type indexes struct {
 	client *http.Client
 
 	mutex       sync.Mutex
-	unreachable map[string]error          // by index, with nil for one that answered
-	asked       map[string]*sync.Once     // by index and package
-	answers     map[string]map[string]int // by index and package: public version to count of files
-	errors      map[string]error
+	unreachable map[string]error // by index
+	pages       map[string]*indexPage
 }
+
+// indexPage is a package's page of a simple index.
+type indexPage struct {
+	once    sync.Once
+	err     error
+	address *url.URL
+	links   []indexLink
+}
+
+// indexLink is one file on a page: the name that is shown, where it leads, and the hash where the JSON form
+// tells one.
+type indexLink struct{ name, target, hash string }
 
 func newIndexes() *indexes {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -56,9 +79,7 @@ func newIndexes() *indexes {
 	return &indexes{
 		client:      &http.Client{Transport: transport, Timeout: indexTimeout},
 		unreachable: map[string]error{},
-		asked:       map[string]*sync.Once{},
-		answers:     map[string]map[string]int{},
-		errors:      map[string]error{},
+		pages:       map[string]*indexPage{},
 	}
 }
 
@@ -74,82 +95,92 @@ func (i *indexes) lacks(ctx context.Context, index string, requirements []string
 		if err != nil {
 			return err
 		}
-		if versions[version] == 0 {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(versions)), func(one string) bool { return isExactly(one, version) }) {
 			return fmt.Errorf("the index %s has %s, but no version %s of it; build it for a torch that this index has, or set another torch index", index, name, version)
 		}
 	}
 	return nil
 }
 
-// versions is the answer of an index for one package, asked once.
+// versions counts the wheels of each public version that an index has of a package.
 func (i *indexes) versions(ctx context.Context, index, name string) (map[string]int, error) {
-	key := index + " " + name
+	page, err := i.page(ctx, index, normalizeName(name))
+	if err != nil {
+		return nil, err
+	}
+	return fileVersions(name, page.links), nil
+}
+
+// page is the answer of an index for one package, asked once.
+func (i *indexes) page(ctx context.Context, index, name string) (*indexPage, error) {
 	i.mutex.Lock()
 	if err := i.unreachable[index]; err != nil {
 		i.mutex.Unlock()
 		return nil, err
 	}
-	once := i.asked[key]
-	if once == nil {
-		once = &sync.Once{}
-		i.asked[key] = once
+	page := i.pages[index+" "+name]
+	if page == nil {
+		page = &indexPage{}
+		i.pages[index+" "+name] = page
 	}
 	i.mutex.Unlock()
-	once.Do(func() {
-		versions, err := i.ask(ctx, index, name)
-		i.mutex.Lock()
-		defer i.mutex.Unlock()
-		i.answers[key], i.errors[key] = versions, err
+	page.once.Do(func() {
+		page.err = i.ask(ctx, page, index, name)
 		var unreachable *unreachableError
-		if errors.As(err, &unreachable) {
-			i.unreachable[index] = err
+		if errors.As(page.err, &unreachable) {
+			i.mutex.Lock()
+			defer i.mutex.Unlock()
+			i.unreachable[index] = page.err
 		}
 	})
-	i.mutex.Lock()
-	defer i.mutex.Unlock()
-	return i.answers[key], i.errors[key]
+	return page, page.err
 }
 
 // ask fetches a package's page of a simple index.
-func (i *indexes) ask(ctx context.Context, index, name string) (map[string]int, error) {
+func (i *indexes) ask(ctx context.Context, page *indexPage, index, name string) error {
 	address, err := url.Parse(index)
 	if err != nil {
-		return nil, fmt.Errorf("the index %q is no URL: %w", index, err)
+		return fmt.Errorf("the index %q is no URL: %w", index, err)
 	}
-	if address.Scheme == "file" || address.Scheme == "" {
-		return nil, fmt.Errorf("the index %q is no URL; write it with https://", index)
+	if address.Scheme != "http" && address.Scheme != "https" {
+		return fmt.Errorf("the index %q is no URL; write it with https://", index)
 	}
-	address.Path = path.Join(address.Path, normalizeName(name)) + "/"
+	address.Path = path.Join("/", address.Path, name) + "/"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("the index %q: %w", index, err)
+		return fmt.Errorf("the index %q: %w", index, err)
 	}
 	request.Header.Set("Accept", "application/vnd.pypi.simple.v1+json, text/html;q=0.5")
 	response, err := i.client.Do(request)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
-		return nil, i.transportError(index, err)
+		return i.transportError(index, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, indexPageLimit))
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
-		return nil, i.transportError(index, err)
+		return i.transportError(index, err)
 	}
 	switch code := response.StatusCode; {
 	case code == http.StatusOK:
-		return fileVersions(name, response.Header.Get("Content-Type"), body)
+		page.address = response.Request.URL // after redirections
+		page.links, err = pageLinks(response.Header.Get("Content-Type"), body)
+		if err != nil {
+			return fmt.Errorf("the page of %s on %s: %w", name, index, err)
+		}
+		return nil
 	case code == http.StatusNotFound || code == http.StatusGone, code == http.StatusForbidden: // S3 says 403 for what is not there
-		return nil, fmt.Errorf("the index %s has no package %s (HTTP %d for %s)", index, name, code, redacted(address))
+		return &absentError{index, name, code, redacted(address)}
 	case i.proxied(request) && (code == http.StatusProxyAuthRequired || code == http.StatusBadGateway ||
 		code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout):
-		return nil, &unreachableError{index, fmt.Errorf("the proxy answers HTTP %d", code)}
+		return &unreachableError{index, fmt.Errorf("the proxy answers HTTP %d", code)}
 	default:
-		return nil, fmt.Errorf("the index %s answers HTTP %d for %s", index, code, redacted(address))
+		return fmt.Errorf("the index %s answers HTTP %d for %s", index, code, redacted(address))
 	}
 }
 
@@ -183,41 +214,56 @@ func (i *indexes) transportError(index string, err error) error {
 // redacted is an address without its password.
 func redacted(address *url.URL) string { return address.Redacted() }
 
-var anchorPattern = regexp.MustCompile(`(?is)<a\b[^>]*>(.*?)</a>`)
+var (
+	anchorPattern = regexp.MustCompile(`(?is)<a\b([^>]*)>(.*?)</a>`)
+	targetPattern = regexp.MustCompile(`(?is)\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')`)
+)
 
-// fileVersions counts the files of each public version that a simple index lists, in its HTML or JSON form.
-func fileVersions(name, contentType string, body []byte) (map[string]int, error) {
-	var files []string
+// pageLinks reads the files of a simple index's page, in its HTML or JSON form.
+func pageLinks(contentType string, body []byte) ([]indexLink, error) {
+	var links []indexLink
 	if strings.Contains(contentType, "json") {
 		var page struct {
 			Files []struct {
-				Filename string `json:"filename"`
+				Filename string            `json:"filename"`
+				URL      string            `json:"url"`
+				Hashes   map[string]string `json:"hashes"`
 			} `json:"files"`
 		}
 		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, fmt.Errorf("the index's page of %s: %w", name, err)
+			return nil, err
 		}
 		for _, file := range page.Files {
-			files = append(files, file.Filename)
+			links = append(links, indexLink{name: file.Filename, target: file.URL, hash: file.Hashes["sha256"]})
 		}
-	} else {
-		for _, match := range anchorPattern.FindAllSubmatch(body, -1) {
-			files = append(files, strings.TrimSpace(html.UnescapeString(string(match[1]))))
-		}
+		return links, nil
 	}
+	for _, match := range anchorPattern.FindAllSubmatch(body, -1) {
+		target := targetPattern.FindSubmatch(match[1])
+		if target == nil {
+			continue
+		}
+		links = append(links, indexLink{
+			name:   strings.TrimSpace(html.UnescapeString(string(match[2]))),
+			target: html.UnescapeString(string(target[1]) + string(target[2])),
+		})
+	}
+	return links, nil
+}
+
+// fileVersions counts the wheels of each public version.
+func fileVersions(name string, links []indexLink) map[string]int {
 	versions := map[string]int{}
-	for _, file := range files {
+	for _, link := range links {
+		file := link.name
 		if decoded, err := url.PathUnescape(file); err == nil {
 			file = decoded
 		}
-		if !strings.HasSuffix(file, ".whl") {
-			continue
-		}
 		distribution, rest, found := strings.Cut(file, "-")
 		version, _, more := strings.Cut(rest, "-")
-		if found && more && normalizeName(distribution) == normalizeName(name) {
+		if found && more && strings.HasSuffix(file, ".whl") && normalizeName(distribution) == normalizeName(name) {
 			versions[publicVersion(version)]++
 		}
 	}
-	return versions, nil
+	return versions
 }
