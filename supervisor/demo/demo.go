@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
@@ -68,6 +70,7 @@ type Outcome struct {
 	Seconds            float64     `json:"seconds"`
 	Picture            string      `json:"picture,omitempty"`
 	Status             *api.Status `json:"status,omitempty"` // before everything was stopped
+	Workers            []string    `json:"workers"`          // the ids of all that there were
 }
 
 // run is a demonstration under way.
@@ -97,6 +100,7 @@ func Run(ctx context.Context, options Options) (*Outcome, error) {
 		err = errors.Join(err, r.step(context.WithoutCancel(ctx), "end",
 			"everything is stopped and nothing is left: no process, socket, memory file or folder", r.end))
 	}
+	r.outcome.Workers = slices.Sorted(maps.Keys(r.seen))
 	r.outcome.Holds = err == nil
 	r.outcome.Seconds = time.Since(options.Began).Seconds()
 	return &r.outcome, err
@@ -135,6 +139,9 @@ func (r *run) step(ctx context.Context, name, claim string, do func(context.Cont
 	err := ctx.Err()
 	if err == nil {
 		err = do(ctx, &step)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", err)
 	}
 	step.Seconds = time.Since(begin).Seconds()
 	step.Holds = err == nil

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -122,7 +124,13 @@ func (r *run) makeHost() error {
 }
 
 // build brings the pack's environment up to date.
-func (r *run) build(ctx context.Context, step *Step) error {
+func (r *run) build(ctx context.Context, step *Step) (err error) {
+	// Installers leave lock files in the folder for temporary files; this one goes when they are done.
+	scratch, err := os.MkdirTemp("", "comfy-supervisor-demo-build-")
+	if err != nil {
+		return fmt.Errorf("making a folder for temporary files: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	work, problems := envbuild.Discover([]string{r.host.comfyui}, r.host.facts.Platform)
 	for _, problem := range problems {
 		r.say(step, "%s: %s", problem.File, problem.Message)
@@ -131,6 +139,10 @@ func (r *run) build(ctx context.Context, step *Step) error {
 		return fmt.Errorf("%d manifests in %s, want the one of %s", len(work), r.host.comfyui, environmentName)
 	}
 	configuration := r.options.Build
+	configuration.Environ = slices.Clone(configuration.Environ)
+	for _, name := range []string{"TMPDIR", "TMP", "TEMP"} {
+		configuration.Environ = append(configuration.Environ, name+"="+scratch)
+	}
 	configuration.Report = func(event envbuild.Event) {
 		r.options.Report(Event{Kind: StepBuild, Step: step.Name, Text: event.Text, Build: &event})
 	}

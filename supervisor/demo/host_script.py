@@ -23,5 +23,5 @@ except Exception as error:
     seen["class"] = f"{type(error).__module__}.{type(error).__qualname__}"
     seen["message"] = str(error)
 finally:
-    session.stop()
-print(json.dumps(seen))
+    workers = [worker["id"] for worker in session.stop()]
+print(json.dumps({**seen, "workers": workers}))

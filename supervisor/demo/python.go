@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/hostadapter"
 )
 
@@ -33,17 +34,21 @@ func (r *run) failureInPython(ctx context.Context, step *Step, missing string) e
 		return fmt.Errorf("calling from Python: %w: %s", err, strings.TrimSpace(errors.String()))
 	}
 	var seen struct {
-		Caught    bool   `json:"caught"`
-		Class     string `json:"class"`
-		Message   string `json:"message"`
-		Filename  string `json:"filename"`
-		Errno     int    `json:"errno"`
-		Traceback string `json:"traceback"`
+		Caught    bool     `json:"caught"`
+		Class     string   `json:"class"`
+		Message   string   `json:"message,omitempty"`
+		Filename  string   `json:"filename"`
+		Errno     int      `json:"errno"`
+		Traceback string   `json:"traceback"`
+		Workers   []string `json:"workers"`
 	}
 	if err := json.Unmarshal(bytes.TrimSpace(answer), &seen); err != nil {
 		return fmt.Errorf("decoding what the Python caller said, %q: %w", answer, err)
 	}
 	step.Seen["in_python"] = seen
+	for _, id := range seen.Workers {
+		r.remember([]api.Worker{{ID: id}})
+	}
 	switch {
 	case !seen.Caught:
 		return fmt.Errorf("`except FileNotFoundError` did not catch %s: %s", seen.Class, seen.Message)
