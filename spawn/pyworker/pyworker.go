@@ -13,6 +13,23 @@ var embedded embed.FS
 // Layout writes the worker's program into the cache directory, once per content, and returns the folder to give to the
 // interpreter. Several processes may call it at once; a cache that already holds the program is only read.
 func Layout(cache string) (program string, err error) {
+	sources, err := programSources()
+	if err != nil {
+		return "", err
+	}
+	return sources.Layout(cache, "worker")
+}
+
+// Identity names the content of the worker's program: what a worker said of a pack holds for this program only.
+func Identity() (string, error) {
+	sources, err := programSources()
+	if err != nil {
+		return "", err
+	}
+	return sources.hash(), nil
+}
+
+func programSources() (Sources, error) {
 	sources := Sources{}
 	for folder, below := range map[string]string{
 		"program": "",
@@ -21,10 +38,10 @@ func Layout(cache string) (program string, err error) {
 		"comfyui": "comfy_supervisor_worker/comfyui",
 	} {
 		if err := sources.Add(embedded, folder, below); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
-	return sources.Layout(cache, "worker")
+	return sources, nil
 }
 
 // AddWire adds the modules that both sides share, as the package at a path such as comfy_supervisor/wire.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from ..calls import Refused
 from ..wire import decode, values
 from ..wire.errors import CannotCross, error_object
-from . import comfy_env_standin, extranodes, progress, prompt_server, routes, scanning, web_standin
+from . import comfy_env_standin, extranodes, guests, progress, prompt_server, routes, scanning, web_standin
 from .flags import Flags
 from .folders import Folders
 from .loglines import configure_logging
@@ -41,6 +41,8 @@ class ComfyUI:
         """`params` are those of the load request."""
         self._worker = worker
         self._comfyui = str(params.get("comfyui") or "")
+        worker.role.guest = guests.Guest
+        worker.role.weigh = guests.weight
         pack = params["pack"]
         self._standins = StandIns(str(pack.get("directory") or pack["nodes"]))
         self._folders = Folders()
@@ -103,6 +105,7 @@ class ComfyUI:
             str(call.params.get("instance") or ""),
             fields.get("graph"),
             bool(fields.get("validates")),
+            bool(fields.get("stateful")),
         )
 
     def hear(self, fields: dict[str, Any]) -> None:
@@ -157,7 +160,7 @@ class ComfyUI:
         return document
 
     async def _ask(self, params: dict[str, Any], value: Any) -> Any:
-        function = self.calls.function(str(params["node"]), str(params["function"]), "", None, False)
+        function = self.calls.function(str(params["node"]), str(params["function"]), "", None)
         answer = function(**value)
         return await answer if inspect.isawaitable(answer) else answer
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..calls import Refused
 from ..wire.errors import error_object
-from .marks import mark
+from ..wire.marks import mark
 
 _KEPT = 16  # objects; a prompt has two
 
@@ -20,7 +20,7 @@ class Unknown(Refused):
     """The host named an object that this worker does not have (any more): it calls again with the content."""
 
     def __init__(self) -> None:
-        super().__init__(error_object("live_unknown", "the worker does not have this prompt any more"))
+        super().__init__(error_object("resend", "the worker does not have this prompt any more"))
 
 
 class LiveObjects:

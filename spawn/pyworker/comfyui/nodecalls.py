@@ -35,6 +35,13 @@ class UnknownNode(Refused):
         super().__init__(error_object("unknown_node", message))
 
 
+class StateMissing(Refused):
+    """The instance has to be made, and the host did not send the state that it has: it calls again with it."""
+
+    def __init__(self) -> None:
+        super().__init__(error_object("resend", "the worker has no instance for this node any more"))
+
+
 class ValidationFailed(ValueError):
     """VALIDATE_INPUTS refused the inputs, asked right before the function."""
 
@@ -72,16 +79,17 @@ class NodeCalls:
             raise UnknownNode(f"the pack has no node {name!r} any more: restart ComfyUI, or update the workflow") from None
 
     def function(
-        self, name: str, function: str, token: str, graph: list[Any] | None, validates: bool
+        self, name: str, function: str, token: str, graph: list[Any] | None, validates: bool = False, stateful: bool = False
     ) -> Callable[..., Any]:
         """A function that takes the envelope and returns one: a coroutine function exactly when the pack's is, or when
-        the envelope has questions (`validates`) for a VALIDATE_INPUTS that is one. Raises UnknownNode.
+        the envelope has questions (`validates`) for a VALIDATE_INPUTS that is one. `stateful`: the host has state for
+        the instance, in case this worker has to make it. Raises UnknownNode.
         """
         cls = self.node(name)
         if is_v3(cls):
             target = self._v3(cls, function)
         elif token:
-            target = self._v1(cls, function, token)
+            target = self._v1(cls, function, token, stateful)
         else:
             target = _Target(_attribute(cls, function), lambda envelope: (getattr(cls, function), None))
         validator = self._validator(cls)
@@ -144,10 +152,12 @@ class NodeCalls:
                 inputs[key] = objects[key]
         return inputs
 
-    def _v1(self, cls: type, function: str, token: str) -> _Target:
+    def _v1(self, cls: type, function: str, token: str, stateful: bool) -> _Target:
         def bind(envelope: dict[str, Any]) -> tuple[Any, _Kept | None]:
             kept = self._kept.get(token)
             if kept is None or type(kept.value) is not cls:
+                if stateful and "state" not in envelope:
+                    raise StateMissing
                 kept = _Kept(cls())
                 if self._state and envelope.get("state"):
                     kept.watch.restore(kept.value, envelope["state"])

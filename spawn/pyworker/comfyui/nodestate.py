@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .marks import is_plain
+from ..wire.marks import is_plain
 
 MOST_BYTES = 8 << 20  # of all attributes together; the existing launcher's limit
 _OFF = ("0", "false", "no", "off")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Callable
 
 from .wire.codecs import Codecs
 from .wire.errors import CannotCross
@@ -39,6 +39,9 @@ class WorkerRole:
         self.generation = 0
         self.worker = ""
         self.codecs = Codecs()
+        # What a host of several packs needs: objects of other processes pass through, and ours are weighed.
+        self.guest: Callable[[dict[str, Any], str], Any] | None = None
+        self.weigh: Callable[[Any], int] | None = None
         self._lock = threading.Lock()
         self._next = 0
         self._objects: dict[int, Any] = {}
@@ -49,7 +52,7 @@ class WorkerRole:
         """By its codec, else a pickle where that is possible and right, else a handle."""
         from .wire import pickles
 
-        if type(value) is Handle:
+        if isinstance(value, Handle):
             return {"h": value.fields()}
         passed = pickles.passed_on(value, encoder) or self.codecs.tree(value, encoder)
         if passed is not None:
@@ -74,7 +77,9 @@ class WorkerRole:
                 self._numbers[id(value)] = number
             self._sent[number] = self._sent.get(number, 0) + 1
         name = f"{kind.__module__}.{kind.__qualname__}"
-        return Handle(number, name, self.name, self.generation, self.worker).fields()
+        fields = Handle(number, name, self.name, self.generation, self.worker).fields()
+        weight = self.weigh(value) if self.weigh is not None else 0
+        return {**fields, "weight": weight} if weight else fields
 
     def drop(self, entries: Any) -> None:
         """Handles `handle.drop`: entries are handle ids, or {id, count} of how often each is no longer held."""
@@ -107,6 +112,8 @@ class WorkerRole:
                 f"the {kind} was made by generation {fields.get('generation')} of environment {name!r}, which is gone"
                 f" (this is generation {self.generation}): run its loader again"
             )
+        if self.guest is not None:
+            return self.guest(fields, self.name)
         raise CannotCross(
             f"the {kind} lives in the worker of environment {name!r} and can not be used in environment"
             f" {self.name!r}: use it with nodes of {name!r}"

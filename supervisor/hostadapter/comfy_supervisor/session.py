@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sys
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Protocol
 
 from . import calls, errors, locations, starting
 from .calls import DEFAULT, Call, CallerRequest, Options
@@ -30,11 +29,30 @@ _sessions: dict[str, Session] = {}
 _sessions_lock = threading.Lock()
 
 
-def connect(socket: str | None = None, start: bool = True, *, comfyui: str = "", name: str = "") -> Session:
+class Extension(Protocol):
+    """What a program adds to its session: it gets what no call of this client waits for, on the thread that reads."""
+
+    def on_request(self, channel: Channel, message: Message, body: bytes) -> bool:
+        """Takes a request, to be answered later; False for one that is not its own."""
+        ...
+
+    def on_notification(self, message: Message, body: bytes) -> bool:
+        """Takes a notification that belongs to no call; False for one that is not its own."""
+        ...
+
+
+def connect(
+    socket: str | None = None,
+    start: bool = True,
+    *,
+    comfyui: str = "",
+    name: str = "",
+    facts: Callable[[], dict[str, Any]] | None = None,
+) -> Session:
     """This process's session with the supervisor at `socket`, by default where the settings have it.
 
     Where none listens one is started, unless `start` is False. `comfyui` is the host's ComfyUI folder, `name` the
-    program's name for people. A process has one session a supervisor: a second call returns the first one's. Raises
+    program's name for people; `facts` returns what the host says about itself when it introduces itself. A process has one session a supervisor: a second call returns the first one's. Raises
     SupervisorUnavailable.
     """
     path = os.path.abspath(socket or locations.socket_path())
@@ -42,6 +60,7 @@ def connect(socket: str | None = None, start: bool = True, *, comfyui: str = "",
         session = _sessions.get(path)
         if session is None or session.closed:
             session = Session(path, start, comfyui, name)
+            session.facts = facts
             session.channel()
             _sessions[path] = session
     return session
@@ -57,6 +76,8 @@ class Session:
         self.supervisor: dict[str, Any] = {}  # pid, start_time, version: of the one connected last
         self.id = ""
         self.closed = False
+        self.extension: Extension | None = None
+        self.facts: Callable[[], dict[str, Any]] | None = None
         self._start = start
         self._comfyui = comfyui
         self._name = name or "comfy_supervisor"
@@ -160,7 +181,7 @@ class Session:
         message, body = self._request("nodes", {"environment": environment})
         result = message.get("result")
         if isinstance(result, dict) and result.get("nodes_in_body"):
-            return json.loads(decode.read_body(message, body, self.memory))
+            return decode.read_envelope(message, body, self.memory)
         return result if isinstance(result, dict) else {}
 
     def status(self) -> dict[str, Any]:
@@ -317,7 +338,7 @@ class Session:
             "name": f"{self._name}/{VERSION} python {version}",
             "environ": {name: value for name, value in os.environ.items() if _is_text(name + value)},
             "comfyui": self._comfyui,
-            "host_facts": None,
+            "host_facts": self.facts() if self.facts is not None else None,
         }
         if self._token:
             hello["token"] = self._token
@@ -455,6 +476,8 @@ class _Link:
             channel.reply(message["id"], {})
         elif method == "memory.inventory":
             channel.reply(message["id"], session.memory.inventory())
+        elif session.extension is not None and session.extension.on_request(channel, message, body):
+            pass
         else:
             decode.discard(message, session.memory)
             calls.refuse(channel, message, "unknown_method", f"a host has no method {method!r}")
@@ -466,6 +489,9 @@ class _Link:
         waiter = channel.waiter_of(message.get("call"))
         if waiter is not None:
             channel.post(waiter, (message, body))
+            return
+        extension = self._session.extension
+        if extension is not None and extension.on_notification(message, body):
             return
         decode.discard(message, self._session.memory)
         self._session.heard(message)

@@ -1,0 +1,1 @@
+"""Holds the second spelling of register_serializer."""
