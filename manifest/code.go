@@ -52,6 +52,5 @@ const (
 	CodeTorchCUDA      Code = "torch-under-cuda"
 	CodeHostPin        Code = "host-pin"
 	CodeCUDADuplicate  Code = "duplicate-cuda-package"
-	CodeCUDAElsewhere  Code = "cuda-package-elsewhere"
 	CodeNodePackSource Code = "node-pack-source"
 )

@@ -79,7 +79,7 @@ func TestWhatIsWrongInAnEnvironmentFileIsSaidWithItsPlaceAndRemedy(t *testing.T)
 		{"a Python that is too old", "python = \"3.9\"", []expected{{1, 11, Error, CodePythonTooOld, "3.9", `"3.10" or a later`}}},
 		{"Python 2", "python = \"2.7\"", []expected{{1, 11, Error, CodePythonTooOld, "2.7", `"3.10" or a later`}}},
 		{"a range of Python versions", "python = \">=3.10\"", []expected{{1, 11, Error, CodePythonVersion, ">=3.10", `write python = "3.12"`}}},
-		{"a Python version with a wildcard", "python = \"==3.11.*\"", []expected{{1, 11, Error, CodePythonVersion, "==3.11.*", `write python = "3.11"`}}},
+		{"a Python version with a comparison", "python = \"==3.11.*\"", []expected{{1, 11, Warning, CodePythonVersion, "==3.11.*", `write python = "3.11"`}}},
 		{"a Python version as wheels name it", "python = \"cp312\"", []expected{{1, 11, Error, CodePythonVersion, "cp312", `write python = "3.12"`}}},
 		{"a Python that is a list", "python = [\"3.11\"]", []expected{{1, 10, Error, CodeType, `["3.11"]`, `write python = "3.12"`}}},
 		{"Python among the conda packages", "[dependencies]\npython = \"3.11.*\"", []expected{{2, 1, Warning, CodePythonConda, "python", `write python = "3.11" at the top`}}},
@@ -245,13 +245,20 @@ func TestSyntaxErrorsDoNotHideEachOtherOrTheRest(t *testing.T) {
 	}
 }
 
+func TestOnMacOSTheCUDAPackagesAreSaidToBeSkipped(t *testing.T) {
+	_, diagnostics := ParseFor("osx-arm64", EnvironmentFile, []byte("[cuda]\npackages = [\"flash-attn\"]\n"))
+	if len(diagnostics) != 1 || diagnostics[0].Severity != Note || diagnostics[0].Code != CodePlatformCannot || diagnostics[0].Line != 1 {
+		t.Errorf("said is\n%s", verdict("", diagnostics))
+	}
+}
+
 func TestColumnsCountCharactersAndEveryLineEndCounts(t *testing.T) {
 	expect(t, EnvironmentFile, "# ═══ Überschrift\r\n[pypi-dependencies]\r\n\"ünïcode\" = \"*\"; x\r\n", []expected{
 		{3, 1, Error, CodePackageName, `"ünïcode"`, "name ="}, {3, 16, Error, CodeSyntax, ";", "remove what follows"}})
 	expect(t, EnvironmentFile, "[env_vars]\nA = \"日本語 $HOME\"", []expected{{2, 10, Warning, CodeEnvVarBreaks, "$HOME", "value itself"}})
 }
 
-func TestOddEncodingsAreToldApart(t *testing.T) {
+func TestOddEncodingsAndVersionsAreToldApart(t *testing.T) {
 	utf16 := func(text string, mark bool) string {
 		var out strings.Builder
 		if mark {
@@ -281,6 +288,11 @@ func TestOddEncodingsAreToldApart(t *testing.T) {
 				t.Errorf("got %s, want %+v", fmt.Sprintf("%+v", got), c.want)
 			}
 		})
+	}
+	for text, want := range map[string]string{"3.11": "3.11", "3.11.9": "3.11.9", "==3.11.*": "3.11", "=3.12": "3.12", "cp312": "", ">=3.11": "", "3.9": ""} {
+		if m, _ := Parse(EnvironmentFile, []byte("python = \""+text+"\"")); m.Python != want {
+			t.Errorf("python = %q is taken for %q, want %q", text, m.Python, want)
+		}
 	}
 	m, _ := Parse(EnvironmentFile, []byte("\xef\xbb\xbfpython = \"3.11\""))
 	if m.Python != "3.11" {

@@ -7,7 +7,7 @@
 // manifests in packs and ComfyUI folders, and the names of environments.
 //
 // It may import the standard library and the TOML parser, nothing else of this module. It starts no
-// process, opens no connection and writes no file.
+// process, opens no connection, and writes a file only where that is what is asked: Rewrite, WriteStarter.
 //
 // It promises that nothing panics or hangs on any input, that a parse never stops at its first complaint,
 // and that every diagnostic has a line and a column.

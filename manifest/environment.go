@@ -181,7 +181,11 @@ func tooOld(major, minor string) bool {
 	return major == "2" || len(minor) < 2
 }
 
-// oddPython reports a python that is no plain version; where it can mean only one, that is the fix.
+// wordyPython are the spellings that comfy-env takes for one version too.
+var wordyPython = regexp.MustCompile(`^(?:==?\s*)?3\.\d{2}(?:\.\d{1,3})?(?:\.\*)?$`)
+
+// oddPython reports a python that is no plain version. Where it can mean only one, that is the fix, and a mere
+// comparison with one version counts as that version.
 func (c *checker) oddPython(v *value, at span) {
 	p := problem{at: at, severity: Error, code: CodePythonVersion,
 		message: fmt.Sprintf("%q is no Python version", v.text),
@@ -191,6 +195,10 @@ func (c *checker) oddPython(v *value, at span) {
 		version := "3." + match[1] + match[2]
 		p.fix = fmt.Sprintf("write python = %s", quote(version))
 		p.edits = []Edit{{v.span.start, v.span.end, quote(version)}}
+		if wordyPython.MatchString(v.text) {
+			p.severity, p.message, p.why = Warning, fmt.Sprintf("%q is taken for Python %s", v.text, version), "a version needs no comparison here"
+			c.m.Python = version
+		}
 	}
 	c.problem(p)
 }

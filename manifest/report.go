@@ -110,7 +110,7 @@ func (c *collector) file(file string) {
 	report.Diagnostics = append(report.Diagnostics, diagnostics...)
 }
 
-// folders looks at packs together, because their environments must not share a name.
+// folders looks at the packs of one install together, because their environments must not share a name.
 func (c *collector) folders(folders []string) {
 	var packs, others []string
 	for _, folder := range folders {
@@ -120,9 +120,13 @@ func (c *collector) folders(folders []string) {
 			others = append(others, folder)
 		}
 	}
-	found, problems := DiscoverAll(packs)
-	for _, one := range found {
-		c.file(one.File)
+	var problems []Diagnostic
+	for _, group := range byInstall(packs) {
+		found, odd := DiscoverAll(group)
+		for _, one := range found {
+			c.file(one.File)
+		}
+		problems = append(problems, odd...)
 	}
 	for _, pack := range packs {
 		for _, root := range rootFiles(pack) {
@@ -140,6 +144,29 @@ func (c *collector) folders(folders []string) {
 		}
 	}
 	slices.SortStableFunc(c.reports, func(a, b Report) int { return strings.Compare(a.File, b.File) })
+}
+
+// byInstall groups folders by the custom_nodes folder they are, hold or lie in: two installs may well have the
+// same packs.
+func byInstall(folders []string) [][]string {
+	var groups [][]string
+	index := map[string]int{}
+	for _, folder := range folders {
+		install := absolute(folder)
+		if nodes := filepath.Join(install, "custom_nodes"); isDirectory(nodes) {
+			install = nodes
+		} else if filepath.Base(install) != "custom_nodes" {
+			install = filepath.Dir(install)
+		}
+		at, known := index[install]
+		if !known {
+			at = len(groups)
+			index[install] = at
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], folder)
+	}
+	return groups
 }
 
 // holdsPacks tells a pack, a custom_nodes folder or a ComfyUI from any other folder.

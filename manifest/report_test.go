@@ -137,6 +137,21 @@ func TestCheckingFollowsThePathsItIsGiven(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.name, difference)
 		}
 	}
+	other := filepath.Join(base, "other")
+	tree(t, other, "custom_nodes/ComfyUI-A/nodes/comfy-env.toml")
+	reports, err := Check("linux-64", []string{filepath.Join(nodes, "ComfyUI-A"), other})
+	if err != nil || len(reports) != 3 {
+		t.Errorf("two installs give %v, %v", reports, err)
+	}
+	for _, report := range reports {
+		if !report.OK() {
+			t.Errorf("%s is refused for a pack that another install has too: %v", report.File, report.Diagnostics)
+		}
+	}
+	reports, err = Check("linux-64", []string{filepath.Join(nodes, "ComfyUI-A"), filepath.Join(nodes, "a")})
+	if err != nil || len(reports) != 3 || reports[2].OK() {
+		t.Errorf("two packs of one install with one name give %v, %v", reports, err)
+	}
 	if _, err := Check("linux-64", []string{filepath.Join(base, "missing")}); err == nil {
 		t.Error("a missing path is no error")
 	}

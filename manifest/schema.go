@@ -14,7 +14,7 @@ type object = map[string]any
 // Patterns of the schema, in the dialect of ECMAScript. They are what the readers of this package accept, or a
 // little more where a pattern can not say it all.
 const (
-	pythonPattern = `^3\.[1-9]\d{1,2}(\.\d{1,3})?$`
+	pythonPattern = `^(3\.[1-9]\d{1,2}(\.\d{1,3})?|(==?\s*)?3\.[1-9]\d(\.\d{1,3})?(\.\*)?)$`
 	namePattern   = `^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
 	condaPattern  = `^[A-Za-z0-9_][A-Za-z0-9._-]*$`
 	oneVersion    = `v?(\d+!)?\d+(\.\d+)*([-_.]?([aA]|[bB]|[cC]|[rR][cC]|[aA][lL][pP][hH][aA]|[bB][eE][tT][aA]|[pP][rR][eE]([vV][iI][eE][wW])?)[-_.]?\d*)?(-\d+|[-_.]?([pP][oO][sS][tT]|[rR][eE][vV]|[rR])[-_.]?\d*)?([-_.]?[dD][eE][vV][-_.]?\d*)?(\+[A-Za-z0-9]+([-_.][A-Za-z0-9]+)*)?(\.\*)?`

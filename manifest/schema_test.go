@@ -87,7 +87,7 @@ func TestTheSchemaJudgesTheWildAsTheParserDoes(t *testing.T) {
 func TestTheSchemaJudgesSingleMistakesAsTheParserDoes(t *testing.T) {
 	environment, root := compileSchema(t, false), compileSchema(t, true)
 	for _, content := range []string{
-		"", `python = "3.12"`, `python = "3.9"`, `python = 3.12`, `python = ">=3.12"`, "[cuda]\npackages = \"a\"", "[cuda]\npackages = [1]", "[cuda]\nx = \"1\"", "cuda = 1",
+		"", `python = "3.12"`, `python = "3.9"`, `python = 3.12`, `python = ">=3.12"`, `python = "==3.12.*"`, `python = "cp312"`, `python = "=3.9"`, "[cuda]\npackages = \"a\"", "[cuda]\npackages = [1]", "[cuda]\nx = \"1\"", "cuda = 1",
 		"[env_vars]\nA = 1", "[env_vars]\nPYTHONPATH = \"x\"", "[env_vars]\nCOMFY_SUPERVISOR_X = \"x\"", "[env_vars]\nA = [1]", "[env_vars]\nCUDA_VISIBLE_DEVICES = \"0\"",
 		"[options]\nreap = \"30m\"\nstart = 5\nunknown = 1", "[options]\nreap = -1", "[options]\nreap = \"soon\"", "[options]\ninference = \"off\"", "[options]\ninference = \"on\"",
 		"[options.memory]\nvram = \"8 GiB\"", "[options.memory]\nvram = \"40.5%\"", "[options.memory]\nvram = 8", "[options.memory]\nvram = \"8\"", "[options.memory]\nvram = \"140%\"",

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -224,6 +225,15 @@ func TestSizesAndDurationsKeepTheirMeaning(t *testing.T) {
 			t.Fatalf("%d bytes are written %s and read %v, %v", bytes, text, back, err)
 		}
 	})
+	kept := MemoryOptions{VRAM: &Amount{Bytes: 8 << 30}, RAM: &Amount{Percent: 40}}
+	text, err := json.Marshal(kept)
+	if err != nil || string(text) != `{"VRAM":"8GiB","PinnedRAM":null,"RAM":"40%"}` {
+		t.Errorf("caps are kept as %s, %v", text, err)
+	}
+	var back MemoryOptions
+	if err := json.Unmarshal(text, &back); err != nil || *back.VRAM != *kept.VRAM || *back.RAM != *kept.RAM || back.PinnedRAM != nil {
+		t.Errorf("caps come back as %+v, %v", back, err)
+	}
 	if got := (Amount{Percent: 40}).Of(1000); got != 400 {
 		t.Errorf("40%% of 1000 is %d", got)
 	}
