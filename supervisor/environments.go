@@ -72,7 +72,7 @@ func (d *Daemon) serveEnvironments(_ context.Context, c *client, _ *wire.Message
 			Name: environment.Name, Stack: environment.Stack, Pack: environment.PackDirectory, Manifest: environment.Manifest,
 			Python: environment.Python, Prefix: environment.Prefix, Revision: environment.Revision, Built: environment.BuiltAt,
 		}
-		if _, err := d.config.Environments.Find(environment.Name, envbuild.Query{ComfyUI: query.ComfyUI, Stack: environment.Stack}); err != nil {
+		if _, err := d.config.Environments.Find(environment.Name, envbuild.Query{ComfyUI: c.session.comfyui, Stack: environment.Stack}); err != nil {
 			result.Environments[i].Error = err.Error()
 		}
 	}
