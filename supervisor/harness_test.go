@@ -106,6 +106,7 @@ var python = sync.OnceValues(func() (string, error) {
 // newTestOptions is the usual configuration, with its own short runtime folder.
 func newTestOptions(t *testing.T) testOptions {
 	t.Helper()
+	t.Parallel() // daemons of different folders know nothing of each other
 	interpreter, err := python()
 	if err != nil {
 		t.Fatal(err)
