@@ -411,14 +411,14 @@ class Channel:
         except ChannelGone:
             pass  # every waiter has learnt of it
         except Exception as error:
+            import traceback
+
+            traceback.print_exc()
             if request is not None and self._gone is None:
                 try:
                     self.reply_error(request, error_object("internal", f"{type(error).__name__}: {error}"))
                 except ChannelGone:
                     pass
-            import traceback
-
-            traceback.print_exc()
 
     # ---- the deputy ------------------------------------------------------------------------------------------------
 

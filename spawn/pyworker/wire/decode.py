@@ -73,6 +73,25 @@ def read_body(message: dict[str, Any], body: bytes, memory: Memory) -> bytes:
         raise CannotCross(f"a body that can not be read: {type(error).__name__}: {error}") from error
 
 
+def read_envelope(message: dict[str, Any], body: bytes, memory: Memory) -> Any:
+    """The JSON of a body that is JSON alone (values.envelope). Counts the message's files. Raises CannotCross."""
+    body = read_body(message, body, memory)
+    try:
+        return json.loads(_envelope(body)[0])
+    except (ValueError, RecursionError) as error:
+        raise CannotCross(f"a body that is not JSON: {error}") from error
+
+
+def _envelope(body: bytes) -> tuple[bytes, int]:
+    """The JSON of a body, and where its blob begins."""
+    if len(body) < 4:
+        raise CannotCross("a body without its length")
+    (length,) = _LENGTH.unpack_from(body)
+    if length > len(body) - 4:
+        raise CannotCross(f"a body of {len(body)} bytes that claims {length} of JSON")
+    return body[4 : 4 + length], 4 + length
+
+
 def _body_from_file(place: Any, deliveries: list[Delivery]) -> bytes:
     mapping = deliveries[_index(place["index"], len(deliveries))].mapping
     offset, length = _range(place["offset"], place["length"], len(mapping))
@@ -82,18 +101,14 @@ def _body_from_file(place: Any, deliveries: list[Delivery]) -> bytes:
 def _decode(place: Any, body: bytes, deliveries: list[Delivery], opener: Opener) -> Any:
     if place is not None:
         body = _body_from_file(place, deliveries)
-    if len(body) < 4:
-        raise CannotCross("a body without its length")
-    (length,) = _LENGTH.unpack_from(body)
-    if length > len(body) - 4:
-        raise CannotCross(f"a body of {len(body)} bytes that claims {length} of JSON")
-    envelope = json.loads(body[4 : 4 + length])
+    text, blob = _envelope(body)
+    envelope = json.loads(text)
     if type(envelope) is not dict or "v" not in envelope:
         raise CannotCross("a body whose JSON has no value")
     value = envelope["v"]
     if type(value) not in _CONTAINERS:
         return value
-    return Decoder(body, 4 + length, envelope.get("s"), deliveries, opener).value(value)
+    return Decoder(body, blob, envelope.get("s"), deliveries, opener).value(value)
 
 
 def _index(number: Any, count: int) -> int:
@@ -259,6 +274,8 @@ class Decoder:
 
     def _opaque(self, content: Any) -> Any:
         slot = self.slot()
+        if type(content) is not dict:
+            raise CannotCross("a pickle that is not a JSON object")
         arrays = self.items(content.get("a", []))
         face = self.value(content["p"]) if "p" in content else None
         data = self.data(content["b"])
@@ -268,6 +285,8 @@ class Decoder:
 
     def _handle(self, content: Any) -> Any:
         slot = self.slot()
+        if type(content) is not dict:
+            raise CannotCross("a handle that is not a JSON object")
         result = self._objects[slot] = self._opener.open_handle(content)
         return result
 

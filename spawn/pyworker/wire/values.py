@@ -99,6 +99,12 @@ def encode(value: Any, memory: Memory, role: Role, root: str = "") -> Encoded:
         raise
 
 
+def envelope(text: str, memory: Memory) -> Encoded:
+    """A body that is JSON alone, in the form of every body: its length first. Raises CannotCross."""
+    encoded = text.encode()
+    return Encoded(_LENGTH.pack(len(encoded)) + encoded, Layout(memory))
+
+
 class Encoder:
     """Walks one value."""
 
@@ -261,7 +267,8 @@ def _encode_dict(encoder: Encoder, value: dict[Any, Any]) -> Any:
 
 
 def _brief(key: Any) -> str:
-    text = repr(key) if type(key) in _PLAIN else f"<{type(key).__name__}>"
+    plain = type(key) in _PLAIN and not (type(key) is int and key.bit_length() > 200)
+    text = repr(key) if plain else f"<{type(key).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

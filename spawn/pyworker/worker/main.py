@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
     streams.prepare()
     # Ctrl-C in a terminal is the host's business; the handler, unlike SIG_IGN, is not inherited by what a pack starts.
     signal.signal(signal.SIGINT, lambda number, frame: None)
-    worker_id = os.environ.get("COMFY_SUPERVISOR_WORKER") or f"{os.getpid():016x}"
+    worker_id = os.environ.get("COMFY_SUPERVISOR_WORKER") or os.urandom(16).hex()
     worker = Worker(SocketTransport(connection), worker_id)
     worker.run()
     finish(0)

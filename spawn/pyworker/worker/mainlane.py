@@ -168,7 +168,9 @@ class MainLane:
         if self._loop is None:
             import asyncio
 
-            self._loop = asyncio.new_event_loop()
+            from .loops import new_loop
+
+            self._loop = new_loop()
             asyncio.set_event_loop(self._loop)
         return self._loop
 
@@ -192,6 +194,9 @@ class MainLane:
             while channel.gone is None:
                 try:
                     loop.run_forever()
+                except OSError as error:  # a pack has closed its descriptors
+                    self._give_up_loop(error)
+                    break
                 except BaseException:  # SystemExit or KeyboardInterrupt of a task that a pack started
                     traceback.print_exc()
                 if not asyncio.all_tasks(loop):
@@ -199,6 +204,16 @@ class MainLane:
         finally:
             self._loop_runs = False
             channel.read_in_background(False)
+
+    def _give_up_loop(self, error: OSError) -> None:
+        """The loop can not be used any more: its calls end, and the next one gets another loop."""
+        traceback.print_exc()
+        with self._lock:
+            lost = [call for call in self._calls.values() if call.task is not None]
+        self._loop = None
+        for call in lost:
+            self._forget(call)
+            self._worker.calls.fail(call, RuntimeError(f"the event loop broke down in mid-call: {error}"))
 
     def _drain(self) -> None:
         import asyncio

@@ -25,9 +25,9 @@ class SideLane:
         """The lane's event loop."""
         with self._lock:
             if self._loop is None:
-                import asyncio
+                from .loops import new_loop
 
-                self._loop = asyncio.new_event_loop()
+                self._loop = new_loop()
                 threading.Thread(target=self._serve, name="comfy-supervisor-side", daemon=True).start()
             return self._loop
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import comfy, report
+from . import comfy, report, streams
 from .calls import Call, Calls, current_call
 from .imports import ImportHooks
 from .mainlane import MainLane
@@ -16,10 +16,11 @@ from .pack import Pack, versions
 from .role import WorkerRole
 from .sidelane import SideLane
 from .wire import PROTOCOL, decode
-from .wire.channel import Channel, Message, Transport
+from .wire.channel import Channel, Message, Transport, encode_json
 from .wire.descriptors import move_high
 from .wire.errors import ChannelGone, error_object
 from .wire.memory import Memory
+from .wire.values import envelope
 
 if TYPE_CHECKING:
     from .comfyui.adapter import ComfyUI
@@ -158,9 +159,11 @@ class Worker:
             if self.comfyui is not None:
                 self.comfyui.after_import()
         except BaseException as error:  # a pack that calls sys.exit at import has failed, not ended the worker
+            streams.flush()
             name = params["pack"].get("name") or params["pack"].get("nodes")
             self.channel.reply_error(request, report.raised("pack_failed", error, f"importing pack {name!r}: "))
             return
+        streams.flush()
         self.channel.notify("phase", {"phase": "contracts", "detail": ""})
         facts = {
             "pid": os.getpid(),
@@ -185,17 +188,12 @@ class Worker:
 
     def _reply_nodes(self, request: int, facts: dict[str, Any]) -> None:
         """Answers with the contracts: in the result, or in the body when they are long (`nodes_in_body`)."""
-        import json
-
-        from .wire.segments import Layout
-        from .wire.values import Encoded
-
         described = self.pack.describe(report.describe)
-        text = json.dumps(described, check_circular=False, separators=(",", ":")).encode()
+        text = encode_json(described)
         if len(text) <= _MOST_NODES_BYTES:
             self.channel.reply(request, {**facts, **described})
             return
-        encoded = Encoded(text, Layout(self.memory))
+        encoded = envelope(text, self.memory)
         encoded.lend()
         self.channel.reply(request, {**facts, "nodes_in_body": True}, encoded.body, **encoded.fields)
 
@@ -251,7 +249,5 @@ def finish(code: int) -> None:
         atexit._run_exitfuncs()
     except BaseException:
         pass  # printed by atexit itself
-    from . import streams
-
     streams.flush()
     os._exit(code)

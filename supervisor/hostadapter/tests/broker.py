@@ -255,8 +255,8 @@ class Worker(Party):
         ours, theirs = socket.socketpair()
         super().__init__(broker, ours, f"worker-{environment}")
         self.environment = environment
-        self.owner = secrets.token_hex(16)
-        variables = {**os.environ, "COMFY_SUPERVISOR_WORKER": self.owner}
+        # Without COMFY_SUPERVISOR_WORKER, the mark by which supervisors find and end workers that nobody owns.
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         python, nodes, comfyui, options = broker.environments[environment]
         self.process = subprocess.Popen(
             [python, "-I", "-X", "utf8", broker.program, "--frames-fd", str(theirs.fileno())],
@@ -272,8 +272,10 @@ class Worker(Party):
         self._reader = threading.Thread(target=self._read_output, daemon=True)
         self._reader.start()
         self.hello = threading.Event()
-        broker.files.parties[self.owner] = self
         self.channel.start()
+        if not self.hello.wait(30):
+            raise RemoteError(error_object("start_failed", f"the worker of {environment} did not say hello"))
+        broker.files.parties[self.owner] = self
         directory = os.path.dirname(nodes)
         pack = {"directory": directory, "nodes": nodes, "name": environment, "unique_name": f"pack_{environment}"}
         load = {
@@ -301,7 +303,8 @@ class Worker(Party):
 
     def on_notification(self, message: Message, body: bytes) -> None:
         if message["method"] == "hello":
-            assert message["params"]["protocol"] == PROTOCOL and message["params"]["worker"] == self.owner
+            assert message["params"]["protocol"] == PROTOCOL
+            self.owner = message["params"]["worker"]
             self.hello.set()
         elif message["method"] == "progress":
             client, call = self.reverse[message["call"]]

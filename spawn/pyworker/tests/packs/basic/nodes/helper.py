@@ -1,0 +1,3 @@
+"""Imported relatively by the pack, to prove that this works."""
+
+WORD = "relative"

@@ -1,0 +1,281 @@
+"""Frames and the channel over them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import threading
+import unittest
+
+from comfy_supervisor_worker.wire.channel import Channel, Waiter
+from comfy_supervisor_worker.wire.errors import ChannelGone, ProtocolError, RemoteError, error_object
+from comfy_supervisor_worker.wire.frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES, FrameBuffer, pack
+from comfy_supervisor_worker.wire.transport import SocketTransport
+from harness import LIMIT, Recorder
+
+
+class Frames(unittest.TestCase):
+    def test_frames_survive_any_chunking(self) -> None:
+        draw = random.Random(1)
+        frames = [
+            (b"h" * draw.randint(1, 3000), bytes(draw.randrange(256) for _ in range(draw.choice((0, 1, 7, 40_000)))))
+            for _ in range(60)
+        ]
+        stream = b"".join(pack(header, body) for header, body in frames)
+        for _ in range(20):
+            buffer, found, at = FrameBuffer(), [], 0
+            while at < len(stream):
+                size = draw.choice((1, 2, 7, 8, 9, 1000, 65536, 200_000))
+                buffer.chunks.append(stream[at : at + size])
+                at += size
+                while (frame := buffer.take()) is not None:
+                    found.append(frame)
+            self.assertEqual(found, frames)
+            self.assertTrue(buffer.empty)
+
+    def test_sizes_beyond_the_protocol_are_refused_both_ways(self) -> None:
+        for header, body in ((0, 0), (MAX_HEADER_BYTES + 1, 0), (10, MAX_FRAME_BYTES), (1 << 31, 1 << 31)):
+            buffer = FrameBuffer()
+            buffer.chunks.append(struct.pack(">II", header, body))
+            with self.assertRaises(ProtocolError):
+                buffer.take()
+            if header < 1 << 20:
+                with self.assertRaises(ProtocolError):
+                    pack(bytes(header), bytes(body))
+
+    def test_the_largest_frame_passes(self) -> None:
+        buffer = FrameBuffer()
+        buffer.chunks.append(pack(b"h" * MAX_HEADER_BYTES, b"b" * (MAX_FRAME_BYTES - MAX_HEADER_BYTES)))
+        header, body = buffer.take()
+        self.assertEqual(len(header) + len(body), MAX_FRAME_BYTES)
+
+
+class Channels(unittest.TestCase):
+    def setUp(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.far_socket = theirs
+        self.recorder, self.far_recorder = Recorder(), Recorder()
+        self.near = self.recorder.channel = Channel(SocketTransport(ours), self.recorder, "near")
+        self.far = self.far_recorder.channel = Channel(SocketTransport(theirs), self.far_recorder, "far")
+        self.far_recorder.on_request = self.answer
+        self.near.start()
+
+    def tearDown(self) -> None:
+        self.near.close()
+        self.far.close()
+
+    def answer(self, message: dict, body: bytes) -> None:
+        if message["method"] == "refuse":
+            self.far.reply_error(message["id"], error_object("quota", "none left", remedy="less"))
+        elif message["method"] == "count":
+            for number in range(message["params"]):
+                self.far.notify("number", number)
+            self.far.reply(message["id"], {}, body)
+        elif message["method"] != "silence":
+            self.far.reply(message["id"], message.get("params"), body[::-1])
+
+    def test_many_threads_each_get_their_own_answers(self) -> None:
+        self.far.start()
+        wrong: list[object] = []
+
+        def ask(name: int) -> None:
+            for number in range(200):
+                message, body = self.near.request("echo", [name, number], b"%d-%d" % (name, number), timeout=LIMIT)
+                if message["result"] != [name, number] or body[::-1] != b"%d-%d" % (name, number):
+                    wrong.append((name, number, message))
+
+        threads = [threading.Thread(target=ask, args=(name,)) for name in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT)
+            self.assertFalse(thread.is_alive(), "a thread waits for ever")
+        self.assertEqual(wrong, [])
+
+    def test_both_sides_ask_at_once(self) -> None:
+        self.far.start()
+        self.recorder.on_request = lambda message, body: self.near.reply(message["id"], message["params"])
+        done = threading.Event()
+
+        def ask_back() -> None:
+            for number in range(300):
+                self.assertEqual(self.far.request("echo", number, timeout=LIMIT)[0]["result"], number)
+            done.set()
+
+        thread = threading.Thread(target=ask_back)
+        thread.start()
+        for number in range(300):
+            self.assertEqual(self.near.request("echo", number, timeout=LIMIT)[0]["result"], number)
+        thread.join(LIMIT)
+        self.assertTrue(done.is_set())
+
+    def test_notifications_come_in_order_before_the_answer(self) -> None:
+        self.far.start()
+        self.near.request("count", 500, timeout=LIMIT)
+        self.assertEqual([message["params"] for message in self.recorder.notifications], list(range(500)))
+
+    def test_an_error_answer_is_raised_with_its_kind(self) -> None:
+        self.far.start()
+        with self.assertRaises(RemoteError) as caught:
+            self.near.request("refuse", {}, timeout=LIMIT)
+        self.assertEqual((caught.exception.kind, caught.exception.data["remedy"]), ("quota", "less"))
+
+    def test_a_request_that_is_not_answered_times_out_and_a_late_answer_is_a_stray(self) -> None:
+        self.far.start()
+        with self.assertRaises(TimeoutError):
+            self.near.request("silence", {}, timeout=0.05)
+        request = len(self.far_recorder.requests) + 1
+        self.far.reply(request, "late")
+        self.recorder.wait(lambda: self.recorder.strays)
+        self.assertEqual(self.recorder.strays[0]["result"], "late")
+
+    def test_what_arrives_while_nobody_waits_is_handled(self) -> None:
+        self.far.start()
+        self.near.request("echo", 1, timeout=LIMIT)  # afterwards this thread reads no more
+        self.far.notify("news", 1)
+        self.recorder.wait(lambda: self.recorder.notifications)
+
+    def test_the_end_of_the_other_side_ends_every_request(self) -> None:
+        self.far.start()
+        caught: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                self.near.request("silence", {}, timeout=LIMIT)
+            except BaseException as error:
+                caught.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        pinged = 0
+        while pinged < 3:  # the four requests are out once later ones are answered
+            self.near.request("echo", 0, timeout=LIMIT)
+            pinged += 1
+        self.far.close()
+        for thread in threads:
+            thread.join(LIMIT)
+        self.assertEqual([type(error) for error in caught], [ChannelGone] * 4)
+        self.assertTrue(self.recorder.gone.wait(LIMIT))
+        with self.assertRaises(ChannelGone):
+            self.near.notify("more", {})
+
+    def test_a_request_without_a_waiting_thread_is_answered(self) -> None:
+        self.far.start()
+        arrived = threading.Event()
+        waiter = Waiter(arrived.set)
+        request = self.near.begin(waiter)
+        self.near.send(json.dumps({"jsonrpc": "2.0", "id": request, "method": "echo", "params": 5}).encode())
+        self.assertTrue(arrived.wait(LIMIT))
+        self.assertEqual(Channel.result(waiter)[0]["result"], 5)
+
+    def test_broken_bytes_end_the_connection_with_the_reason(self) -> None:
+        cases = {
+            b"\xff" * 64: "a frame of",
+            pack(b"not json"): "not JSON",
+            pack(b'{"jsonrpc":"1.0","id":1}'): "JSON-RPC 2.0",
+            pack(b"[1]"): "JSON-RPC 2.0",
+            pack(b'{"jsonrpc":"2.0"}'): "neither",
+            pack(b'{"jsonrpc":"2.0","id":"x"}'): "id is not an integer",
+            pack(b'{"jsonrpc":"2.0","id":1,"method":5}'): "method is not a string",
+            pack(b"[" * 100_000): "not JSON",
+            b"\x00\x00\x00\x05\x00\x00\x00\x00ab": "middle of a frame",
+        }
+        for data, reason in cases.items():
+            ours, theirs = socket.socketpair()
+            recorder = Recorder()
+            channel = Channel(SocketTransport(ours), recorder, "broken")
+            channel.start()
+            theirs.sendall(data)
+            theirs.shutdown(socket.SHUT_WR)
+            self.assertTrue(recorder.gone.wait(LIMIT), data[:20])
+            self.assertIn(reason, str(channel.gone))
+            channel.close()
+            theirs.close()
+
+    def test_unknown_methods_and_doubled_answers_change_nothing(self) -> None:
+        self.far.start()
+        self.near.request("echo", 1, timeout=LIMIT)
+        self.far.reply(1, "again")
+        self.far.reply(999, "made up")
+        self.assertEqual(self.near.request("echo", 2, timeout=LIMIT)[0]["result"], 2)
+        self.assertEqual(len(self.recorder.strays), 2)
+
+    def test_a_handler_that_raises_answers_with_the_error_and_reading_goes_on(self) -> None:
+        def fail(message: dict, body: bytes) -> None:
+            raise LookupError("in the handler")
+
+        self.recorder.on_request = fail
+        self.far.start()
+        with contextlib.redirect_stderr(io.StringIO()) as printed, self.assertRaises(RemoteError) as caught:
+            self.far.request("anything", {}, timeout=LIMIT)
+        self.assertIn("LookupError: in the handler", printed.getvalue())
+        self.assertIn("LookupError: in the handler", str(caught.exception))
+        self.assertEqual(self.near.request("echo", 2, timeout=LIMIT)[0]["result"], 2)
+
+    def test_a_signal_that_raises_while_a_thread_waits_loses_nothing(self) -> None:
+        self.far.start()
+
+        class Struck(Exception):
+            pass
+
+        def strike(number: int, frame: object) -> None:
+            raise Struck
+
+        before = signal.signal(signal.SIGALRM, strike)
+        struck = 0
+        try:
+            for number in range(60):
+                signal.setitimer(signal.ITIMER_REAL, 0.002)
+                try:
+                    self.near.request("silence", {}, timeout=LIMIT)
+                except Struck:
+                    struck += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                if self.near.gone is None:
+                    self.assertEqual(self.near.request("echo", number, timeout=LIMIT)[0]["result"], number)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        self.assertEqual(struck, 60)
+        self.assertIsNone(self.near.gone, "waiting was interrupted outside of a frame, so the stream is whole")
+
+    def test_frames_beyond_the_sockets_buffer_pass_both_ways_at_once(self) -> None:
+        self.far.start()
+        body = os.urandom(700_000)
+        threads = []
+        for _ in range(4):
+            threads.append(threading.Thread(target=lambda: self.near.request("echo", 0, body, timeout=LIMIT)))
+            threads[-1].start()
+        for thread in threads:
+            thread.join(LIMIT)
+            self.assertFalse(thread.is_alive())
+
+    def test_an_idle_channel_costs_no_wakeups(self) -> None:
+        self.far.start()
+        self.near.request("echo", 1, timeout=LIMIT)
+
+        def switches() -> int:
+            total = 0
+            for task in os.listdir("/proc/self/task"):
+                with open(f"/proc/self/task/{task}/status") as file:
+                    for line in file:
+                        if line.startswith("voluntary_ctxt_switches"):
+                            total += int(line.split()[1])
+            return total
+
+        waiter = Waiter()
+        self.near.wait(waiter, 0.2)  # the deputies have come to rest
+        before = switches()
+        self.near.wait(waiter, 0.5)
+        self.assertLess(switches() - before, 20)
+
+
+if __name__ == "__main__":
+    unittest.main()
