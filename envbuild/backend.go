@@ -2,6 +2,7 @@ package envbuild
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -23,6 +24,9 @@ type job struct {
 	Lock         string   // a lock file to build from exactly; "" resolves
 	LockReceived received // what that lock file brought about when it was made
 	Preferences  string   // a lock file of an earlier revision whose versions are kept where they still do; "" for none
+	Upgrade      []string // packages whose versions are not kept; "*" for none is
+	Kept         string   // lock file of a whole revision of the same plan; one that comes out the same ends the build
+	Frozen       bool     // nothing but Lock may be built from
 	Busy         string   // lock file that is held while processes of the build may live
 	Log          io.Writer
 	Report       Reporter
@@ -37,6 +41,9 @@ type received struct {
 	Installer string   `json:"installer"`          // "uv 0.13.9 (PATH)"
 	Left      []string `json:"left_out,omitempty"` // pins that have no wheel for this platform
 }
+
+// errSameVersions ends an upgrade that found nothing newer.
+var errSameVersions = errors.New("nothing newer")
 
 // step reports what is being done now.
 func (j *job) step(format string, arguments ...any) { j.tell(EventStep, format, arguments...) }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,11 @@ type Configuration struct {
 	Endpoints Endpoints
 	Environ   []string // NAME=value lines, of the command that builds
 	Jobs      int      // environments built side by side; 0 means one for each processor, at most four
+	// Frozen builds from lock files alone: a plan without one is an error, and no index is asked which versions it has.
+	Frozen bool
+	// Upgrade names packages that are resolved anew although nothing changed, to the newest versions that the plan
+	// allows; "*" means all.
+	Upgrade []string
 	// Guard is the command line that starts ServeGuard; nil means this program with GuardCommand.
 	Guard  []string
 	Report Reporter `json:"-"` // nil for none
@@ -187,7 +193,21 @@ func (b *Builder) report(kind, environment, text string) {
 // files only.
 func (b *Builder) Check(plan *Plan) (unchanged bool, why []string) {
 	_, _, why = b.check(plan)
+	if len(why) == 0 {
+		why = b.upgrades()
+	}
 	return len(why) == 0, why
+}
+
+// upgrades is the reason that the caller gives for building what has not changed.
+func (b *Builder) upgrades() []string {
+	switch {
+	case len(b.configuration.Upgrade) == 0:
+		return nil
+	case slices.Contains(b.configuration.Upgrade, "*"):
+		return []string{"newer versions are asked for"}
+	}
+	return []string{"newer versions are asked for of " + strings.Join(b.configuration.Upgrade, ", ")}
 }
 
 // check answers the three questions: is there an environment for this manifest and this host's stack, does the
@@ -220,8 +240,9 @@ func (b *Builder) check(plan *Plan) (string, *stamp, []string) {
 
 // update makes a plan's environment be there.
 func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (string, error) {
+	upgrades := b.upgrades()
 	revision, mark, why := b.check(plan)
-	if len(why) == 0 {
+	if len(why) == 0 && len(upgrades) == 0 {
 		return OutcomeUnchanged, b.register(plan, revision, mark, result)
 	}
 	if ctx.Err() != nil {
@@ -237,10 +258,11 @@ func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (strin
 	}
 	defer hold.release()
 	if hold.waited { // the other build may have made just this
-		if revision, mark, why = b.check(plan); len(why) == 0 {
+		if revision, mark, why = b.check(plan); len(why) == 0 && len(upgrades) == 0 {
 			return OutcomeUnchanged, b.register(plan, revision, mark, result)
 		}
 	}
+	why = append(why, upgrades...)
 	result.Why = why
 	for _, reason := range why {
 		b.report(EventWhy, plan.Name, reason)
@@ -255,12 +277,25 @@ func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (strin
 	if err != nil {
 		return "", err
 	}
-	for _, candidate := range same {
-		if mark, err := readStamp(candidate); err == nil && mark.damage(candidate) == "" {
-			return OutcomeReused, b.adopt(plan, candidate, mark, result)
+	whole := slices.IndexFunc(same, func(candidate string) bool {
+		mark, err := readStamp(candidate)
+		return err == nil && mark.damage(candidate) == ""
+	})
+	kept := ""
+	if whole >= 0 {
+		kept = same[whole]
+		if mark, err = readStamp(kept); err != nil {
+			return "", err
+		}
+		if len(upgrades) == 0 {
+			return OutcomeReused, b.adopt(plan, kept, mark, result)
 		}
 	}
-	revision, mark, err = b.make(ctx, plan, directory, result)
+	revision, newer, err := b.make(ctx, plan, directory, kept, result)
+	if errors.Is(err, errSameVersions) {
+		return OutcomeUnchanged, b.adopt(plan, kept, mark, result)
+	}
+	mark = newer
 	if err != nil {
 		return "", err
 	}

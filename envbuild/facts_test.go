@@ -19,9 +19,7 @@ func TestAVirtualEnvironmentIsReadFromItsFilesAndNeverStarted(t *testing.T) {
 	if err := os.Remove(m.host); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(m.host, []byte("#!/bin/sh\ntouch '"+mark+"'\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, m.host, "#!/bin/sh\ntouch '"+mark+"'\n")
 	facts := m.facts()
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the interpreter was started")
@@ -112,10 +110,7 @@ func TestAScriptThatStartsAPythonIsAskedEachTime(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "python")
 	cache := t.TempDir()
 	for _, version := range []string{"3.11", "3.12"} {
-		writeFile(t, script, "#!/bin/sh\nexec '"+needPython(t, version)+"' \"$@\"\n")
-		if err := os.Chmod(script, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		writeProgram(t, script, "#!/bin/sh\nexec '"+needPython(t, version)+"' \"$@\"\n")
 		found, err := prober{cache: cache}.interpreter(t.Context(), script)
 		if err != nil || minorVersion(found.Version) != version {
 			t.Errorf("%+v %v", found, err)
@@ -127,16 +122,11 @@ func TestWhatIsNoInterpreterIsRefusedWithAReason(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	silent := filepath.Join(folder, "silent")
-	writeFile(t, silent, "#!/bin/sh\nexit 0\n")
+	writeProgram(t, silent, "#!/bin/sh\nexit 0\n")
 	failing := filepath.Join(folder, "failing")
-	writeFile(t, failing, "#!/bin/sh\necho 'libpython3.so: cannot open shared object file' >&2\nexit 127\n")
+	writeProgram(t, failing, "#!/bin/sh\necho 'libpython3.so: cannot open shared object file' >&2\nexit 127\n")
 	text := filepath.Join(folder, "text")
 	writeFile(t, text, "hello")
-	for _, path := range []string{silent, failing} {
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for path, want := range map[string]string{
 		silent: "does not answer as a Python", failing: "cannot open shared object file", text: "does not run as a Python",
 		folder: "is a folder", filepath.Join(folder, "missing"): "no such file",

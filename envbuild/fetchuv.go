@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/gofrs/flock"
 )
@@ -101,6 +102,10 @@ func unpackUV(wheel, target string) error {
 	if err != nil {
 		return fmt.Errorf("unpacking %s: %w", member, err)
 	}
+	// A process that this one forks while the file is open for writing would hold it so until it executes something
+	// else, and the binary could not be started before ("text file busy").
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	return writeAtomically(target, binary, 0o755)
 }
 

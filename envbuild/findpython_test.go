@@ -2,7 +2,6 @@ package envbuild
 
 import (
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -19,14 +18,8 @@ func TestInterpretersAreLookedForInTheOrderOfTheirPlaces(t *testing.T) {
 	folder := t.TempDir()
 	link := func(target string, parts ...string) string {
 		path := filepath.Join(append([]string{folder}, parts...)...)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
 		// A script, since an interpreter finds its library through the link's target.
-		writeFile(t, path, "#!/bin/sh\nexec '"+target+"' \"$@\"\n")
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		writeProgram(t, path, "#!/bin/sh\nexec '"+target+"' \"$@\"\n")
 		return path
 	}
 	link(real312, "path", "python3")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -273,4 +274,16 @@ func (m *machine) store() *Store {
 		m.t.Fatal(err)
 	}
 	return store
+}
+
+// writeProgram writes a script that can be started. No process may be forked meanwhile: it would hold the file open
+// for writing, and the script could not be started before that one executes something else.
+func writeProgram(t testing.TB, path, content string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	writeFile(t, path, content)
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -19,14 +19,23 @@ import (
 // can not be cancelled.
 const lockPoll = 50 * time.Millisecond
 
-// make builds a new revision of a plan and completes it with its stamp.
-func (b *Builder) make(ctx context.Context, plan *Plan, directory string, result *Result) (made string, mark *stamp, err error) {
+// make builds a new revision of a plan and completes it with its stamp. kept is a revision of the same plan that is
+// whole and stays when an upgrade finds nothing newer; make then returns errSameVersions.
+func (b *Builder) make(ctx context.Context, plan *Plan, directory, kept string, result *Result) (made string, mark *stamp, err error) {
 	begin := time.Now()
 	_, next, err := revisions(directory, plan.Hash)
 	if err != nil {
 		return "", nil, err
 	}
-	lock, lockReceived, preferences := earlierLocks(directory, plan)
+	lock, lockReceived, preferences := b.store.locksFor(directory, plan)
+	upgrade := b.configuration.Upgrade
+	switch {
+	case len(upgrade) > 0 && lock != "":
+		lock, preferences = "", lock
+	case b.configuration.Frozen && lock == "" && !plan.Recipe.empty():
+		return "", nil, fmt.Errorf("%s has no lock file for this plan, and --frozen builds from lock files alone; build once without it, and keep %s",
+			plan.Name, b.store.locks())
+	}
 	revision := filepath.Join(directory, fmt.Sprintf("%s-%d", plan.Hash, next))
 	if err := os.Mkdir(revision, 0o755); err != nil {
 		return "", nil, fmt.Errorf("making a revision of %s: %w", plan.Name, err)
@@ -62,7 +71,11 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory string, result
 		b.configuration.Report(event)
 	}
 	work := &job{Plan: plan, Revision: revision, Prefix: prefixOf(revision), Interpreter: interpreter, Lock: lock,
-		LockReceived: lockReceived, Preferences: preferences, Busy: filepath.Join(directory, busyName), Log: log, Report: report}
+		LockReceived: lockReceived, Preferences: preferences, Busy: filepath.Join(directory, busyName), Log: log, Report: report, Upgrade: upgrade,
+		Frozen: b.configuration.Frozen}
+	if kept != "" {
+		work.Kept = filepath.Join(kept, lockName)
+	}
 	builder, err := b.backend(plan.Recipe.Backend)
 	if err != nil {
 		return "", nil, err
@@ -88,6 +101,9 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory string, result
 	}
 	if err := writeAtomically(filepath.Join(revision, stampName), append(content, '\n'), 0o644); err != nil {
 		return "", nil, fmt.Errorf("completing %s: %w", plan.Name, err)
+	}
+	if err := b.store.saveLock(plan, revision, got); err != nil {
+		return "", nil, err
 	}
 	return revision, mark, nil
 }
@@ -192,34 +208,6 @@ func removeRevision(revision string) error {
 		return fmt.Errorf("removing the revision %s: %w", revision, err)
 	}
 	return nil
-}
-
-// earlierLocks finds lock files of complete revisions: one of the very same plan, which holds exactly what has to
-// be installed again, with what it brought about; or else that of the revision built last, whose versions are kept
-// where the plan allows.
-func earlierLocks(directory string, plan *Plan) (exact string, got received, preferences string) {
-	same, _, err := revisions(directory, plan.Hash)
-	if err != nil {
-		return "", got, ""
-	}
-	for _, revision := range same {
-		file := filepath.Join(revision, lockName)
-		if mark, err := readStamp(revision); err == nil && exists(file) {
-			return file, mark.Received, ""
-		}
-	}
-	content, err := os.ReadFile(filepath.Join(directory, currentName))
-	if err != nil {
-		return "", got, ""
-	}
-	name := strings.TrimSpace(string(content))
-	if _, _, ok := revisionNumber(name); !ok {
-		return "", got, ""
-	}
-	if file := filepath.Join(directory, name, lockName); exists(file) {
-		return "", got, file
-	}
-	return "", got, ""
 }
 
 // setCurrent names a revision as the one built last.

@@ -68,6 +68,9 @@ type Recipe struct {
 	Local map[string]string `json:"local,omitempty"`
 }
 
+// empty reports that nothing is to be installed.
+func (r Recipe) empty() bool { return len(r.Family)+len(r.Pins)+len(r.Requirements)+len(r.CUDA) == 0 }
+
 // Source is where one package comes from; one of Index, URL, Git and Path is set.
 type Source struct {
 	Index        string `json:"index,omitempty"`

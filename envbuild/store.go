@@ -30,6 +30,7 @@ const storeFolder = "comfy-supervisor"
 //	    lock, busy                                          held by a build, and while its processes live
 //	    build.log                                           of the last build
 //	<root>/comfy-supervisor/records/<name>_<stack>_<id>.json  one for each manifest and host stack
+//	<root>/comfy-supervisor/locks/<name>_<stack>/<plan hash>.lock, .json   what a plan was resolved to
 //	<root>/comfy-supervisor/hosts/<hash>.json               host facts that records refer to
 type Store struct {
 	root string // <root>/comfy-supervisor
@@ -50,6 +51,7 @@ func OpenStore(root string) (*Store, error) {
 func (s *Store) environments() string { return filepath.Join(s.root, "envs") }
 func (s *Store) records() string      { return filepath.Join(s.root, "records") }
 func (s *Store) hosts() string        { return filepath.Join(s.root, "hosts") }
+func (s *Store) locks() string        { return filepath.Join(s.root, "locks") }
 
 // stamp is written last into a revision: with it the revision is complete.
 type stamp struct {

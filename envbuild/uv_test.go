@@ -18,10 +18,7 @@ func TestUVIsTheOneOfTheSettingsThenPathThenTheHosts(t *testing.T) {
 	folder := t.TempDir()
 	tool := func(name, answer string) string {
 		path := filepath.Join(folder, name, "uv")
-		writeFile(t, path, "#!/bin/sh\n"+answer+"\n")
-		if err := os.Chmod(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		writeProgram(t, path, "#!/bin/sh\n"+answer+"\n")
 		return path
 	}
 	setting, onPath, hosts := tool("setting", "echo uv 0.13.1"), tool("path", "echo 'uv 0.13.2 (abc 2026)'"), tool("host/bin", "echo uv 0.13.3")

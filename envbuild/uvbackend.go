@@ -75,37 +75,61 @@ func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
 		"--python", job.Interpreter.Executable, job.Prefix); err != nil {
 		return result, err
 	}
-	if len(recipe.Family)+len(recipe.Pins)+len(recipe.Requirements) == 0 {
+	if recipe.empty() {
 		return result, nil
 	}
-	lock := filepath.Join(job.Revision, lockName)
-	if job.Lock != "" {
-		// The project file only has to be there: --frozen takes everything from the lock.
-		content, err := renderProject(job.Plan.Name, recipe, "")
-		if err != nil {
+	if job.Lock == "" {
+		if err := run.resolve(ctx, recipe, &result); err != nil {
 			return result, err
 		}
-		if err := os.WriteFile(filepath.Join(job.Revision, projectName), content, 0o644); err != nil {
-			return result, fmt.Errorf("writing the project file: %w", err)
-		}
-		if err := copyFile(job.Lock, lock); err != nil {
-			return result, fmt.Errorf("taking over the lock file: %w", err)
-		}
-		result = job.LockReceived
-		result.Installer = fmt.Sprintf("uv %s (%s)", tool.Version, tool.Source)
-	} else if err := run.resolve(ctx, recipe, lock, &result); err != nil {
+		return result, run.install(ctx, &result)
+	}
+	result = job.LockReceived
+	result.Installer = fmt.Sprintf("uv %s (%s)", tool.Version, tool.Source)
+	err = run.installLocked(ctx, recipe, &result)
+	var failure *BuildError
+	if job.Frozen || !errors.As(err, &failure) {
 		return result, err
 	}
-	job.step("installing %s", countPackages(lock))
-	if err := run.uv(ctx, "the installation", "sync", "--frozen", "--no-install-project", "--no-default-groups",
-		"--python", job.Interpreter.Executable); err != nil {
+	// An index that has moved, or lost a file, is no reason to have no environment.
+	job.line("what was locked before can not be installed any more, resolving again: %s", failure.Reason)
+	job.Preferences = job.Lock
+	result = received{Installer: result.Installer}
+	if err := run.resolve(ctx, recipe, &result); err != nil {
 		return result, err
 	}
-	return result, run.verify(&result)
+	return result, run.install(ctx, &result)
+}
+
+// installLocked installs what an earlier build resolved.
+func (r *uvRun) installLocked(ctx context.Context, recipe Recipe, result *received) error {
+	// The project file only has to be there: --frozen takes everything from the lock.
+	content, err := renderProject(r.job.Plan.Name, recipe, result.Index)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(r.job.Revision, projectName), content, 0o644); err != nil {
+		return fmt.Errorf("writing the project file: %w", err)
+	}
+	if err := copyFile(r.job.Lock, filepath.Join(r.job.Revision, lockName)); err != nil {
+		return fmt.Errorf("taking over the lock file: %w", err)
+	}
+	return r.install(ctx, result)
+}
+
+// install brings the prefix to what the lock file says.
+func (r *uvRun) install(ctx context.Context, result *received) error {
+	r.job.step("installing %s", countPackages(filepath.Join(r.job.Revision, lockName)))
+	if err := r.uv(ctx, "the installation", "sync", "--frozen", "--no-install-project", "--no-default-groups",
+		"--python", r.job.Interpreter.Executable); err != nil {
+		return err
+	}
+	return r.verify(result)
 }
 
 // resolve decides what the plan leaves to the indexes and writes the lock file.
-func (r *uvRun) resolve(ctx context.Context, recipe Recipe, lock string, result *received) error {
+func (r *uvRun) resolve(ctx context.Context, recipe Recipe, result *received) error {
+	lock := filepath.Join(r.job.Revision, lockName)
 	recipe, wheels, err := r.resolveCUDA(ctx, recipe)
 	if err != nil {
 		return err
@@ -131,7 +155,18 @@ func (r *uvRun) resolve(ctx context.Context, recipe Recipe, lock string, result 
 		if err := os.WriteFile(project, content, 0o644); err != nil {
 			return fmt.Errorf("writing the project file: %w", err)
 		}
-		err = r.uv(ctx, "the resolution", "lock", "--python", r.job.Interpreter.Executable)
+		arguments := []string{"lock", "--python", r.job.Interpreter.Executable}
+		for _, name := range r.job.Upgrade {
+			if name == "*" {
+				arguments = append(arguments, "--upgrade")
+				break
+			}
+			arguments = append(arguments, "--upgrade-package", normalizeName(name))
+		}
+		err = r.uv(ctx, "the resolution", arguments...)
+		if err == nil && sameFile(lock, r.job.Kept) {
+			return errSameVersions
+		}
 		if err == nil {
 			return checkHashes(lock, wheels)
 		}
