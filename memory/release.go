@@ -256,6 +256,9 @@ func (h *holder) checkClaim(at time.Time, rules *Rules, out *Outcome) {
 // welcome.
 func (b *Books) giveUpReleases(now time.Time, c *card, out *Outcome) {
 	for _, h := range c.holders {
+		if !now.Before(h.restUntil) {
+			h.restUntil = time.Time{}
+		}
 		if h.pending == nil || elapsed(h.pending.at, now) < b.patience(h) {
 			continue
 		}
