@@ -124,26 +124,42 @@ func (r Reflection) Lookup(name string) (Variable, bool) {
 	return Variable{}, false
 }
 
-// Rows is the plan as a table: name, value, source, note. Flags are written --name, what is kept back has the value
-// "(withheld)".
-func (r Reflection) Rows() [][]string {
-	var rows [][]string
+// Kinds of rows.
+const (
+	RowVariable         = "variable"
+	RowFlag             = "flag"
+	RowWithheldVariable = "withheld variable"
+	RowWithheldFlag     = "withheld flag"
+)
+
+// Row is one line of the plan as a table.
+type Row struct {
+	Kind   string
+	Name   string
+	Value  string // "" of what is withheld
+	Source Source
+	Note   string
+}
+
+// Rows is the plan as a table: variables, flags, and what is kept back with the reason as its note.
+func (r Reflection) Rows() []Row {
+	rows := make([]Row, 0, len(r.Variables)+len(r.Flags)+len(r.Withheld))
 	for _, variable := range r.Variables {
 		note := variable.Note
 		for _, other := range variable.Overridden {
 			note = joinNotes(note, fmt.Sprintf("instead of %q from %s", other.Value, other.Source))
 		}
-		rows = append(rows, []string{variable.Name, variable.Value, string(variable.Source), note})
+		rows = append(rows, Row{RowVariable, variable.Name, variable.Value, variable.Source, note})
 	}
 	for _, flag := range r.Flags {
-		rows = append(rows, []string{"--" + flag.Name, string(flag.Value), string(flag.Source), flag.Note})
+		rows = append(rows, Row{RowFlag, flag.Name, string(flag.Value), flag.Source, flag.Note})
 	}
 	for _, withheld := range r.Withheld {
-		name := withheld.Name
+		kind := RowWithheldVariable
 		if withheld.Flag {
-			name = "--" + name
+			kind = RowWithheldFlag
 		}
-		rows = append(rows, []string{name, "(withheld)", string(withheld.Source), withheld.Reason})
+		rows = append(rows, Row{kind, withheld.Name, "", withheld.Source, withheld.Reason})
 	}
 	return rows
 }

@@ -334,13 +334,13 @@ func TestThePlanPrintsEveryRow(t *testing.T) {
 	if len(rows) != len(reflection.Variables)+len(reflection.Flags)+len(reflection.Withheld) {
 		t.Errorf("%d rows for %d variables, %d flags, %d withheld", len(rows), len(reflection.Variables), len(reflection.Flags), len(reflection.Withheld))
 	}
-	for _, want := range [][]string{
-		{"OMP_NUM_THREADS", "1", "manifest", `[env_vars]; instead of "8" from host`},
-		{"--async_offload", "null", "host", ""},
-		{"PYTHONHOME", "(withheld)", "host", reasonOtherPython},
-		{"--cpu", "(withheld)", "host", "COMFY_CPU carries it"},
+	for _, want := range []Row{
+		{RowVariable, "OMP_NUM_THREADS", "1", FromManifest, `[env_vars]; instead of "8" from host`},
+		{RowFlag, "async_offload", "null", FromHost, ""},
+		{RowWithheldVariable, "PYTHONHOME", "", FromHost, reasonOtherPython},
+		{RowWithheldFlag, "cpu", "", FromHost, "COMFY_CPU carries it"},
 	} {
-		if !slices.ContainsFunc(rows, func(row []string) bool { return slices.Equal(row, want) }) {
+		if !slices.Contains(rows, want) {
 			t.Errorf("no row %q in:\n%v", want, rows)
 		}
 	}

@@ -106,11 +106,12 @@ func environList(variables map[string]string) []string {
 	return list
 }
 
-// describeVariables lists a worker's variables for status.
+// describeVariables lists a worker's variables for status, and with them the mirrored flags and what is kept back.
 func describeVariables(reflection mirror.Reflection) []api.Variable {
-	variables := make([]api.Variable, len(reflection.Variables))
-	for i, variable := range reflection.Variables {
-		variables[i] = api.Variable{Name: variable.Name, Value: variable.Value, Source: string(variable.Source), Note: variable.Note}
+	rows := reflection.Rows()
+	variables := make([]api.Variable, len(rows))
+	for i, row := range rows {
+		variables[i] = api.Variable{Name: row.Name, Kind: row.Kind, Value: row.Value, Source: string(row.Source), Note: row.Note}
 	}
 	return variables
 }

@@ -256,6 +256,7 @@ func (d *Daemon) mirrorInput(w *worker, s *session, environment envbuild.Environ
 	return mirror.Input{
 		OS:                   runtime.GOOS,
 		HostEnviron:          d.baseEnviron(w, s, environment),
+		ShellEnviron:         startEnviron(s.process),
 		Host:                 state,
 		EnvironmentVariables: environment.Variables,
 		Prefix:               environment.Prefix,

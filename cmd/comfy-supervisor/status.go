@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -44,7 +45,7 @@ without a supervisor it says so and exits with 1.`,
 	}
 	addSettingFlags(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	command.Flags().BoolVar(&variables, "variables", false, "print each worker's environment variables with their sources")
+	command.Flags().BoolVar(&variables, "variables", false, "print each worker's variables and mirrored flags with their sources, and what is kept back")
 	return command
 }
 
@@ -100,9 +101,16 @@ func (app *application) printStatus(status *api.Status, variables bool) error {
 	if variables {
 		for _, worker := range status.Workers {
 			fmt.Fprintf(table, "\nvariables of %s, session %s\n", worker.Environment, worker.Session)
-			fmt.Fprintln(table, "NAME\tSOURCE\tVALUE\tNOTE")
+			fmt.Fprintln(table, "NAME\tSOURCE\tNOTE\tVALUE")
 			for _, variable := range worker.Variables {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", variable.Name, variable.Source, variable.Value, variable.Note)
+				name, value := variable.Name, variable.Value
+				if strings.HasSuffix(variable.Kind, "flag") {
+					name = "--" + name
+				}
+				if strings.HasPrefix(variable.Kind, "withheld") {
+					value = "(withheld)"
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", name, variable.Source, variable.Note, value)
 			}
 		}
 	}

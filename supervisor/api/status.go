@@ -110,9 +110,11 @@ type Exit struct {
 	Stderr     []string  `json:"stderr,omitempty"` // the last lines
 }
 
-// Variable is one environment variable of a worker.
+// Variable is one environment variable of a worker, or one of ComfyUI's flags that it takes over from its host.
 type Variable struct {
-	Name   string `json:"name"`
+	Name string `json:"name"`
+	// Kind is "variable" or "flag", or "withheld variable" or "withheld flag" for what the worker does not get.
+	Kind   string `json:"kind"`
 	Value  string `json:"value"`
 	Source string `json:"source"` // manifest, operator's shell, host, default
 	Note   string `json:"note,omitempty"`
