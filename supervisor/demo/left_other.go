@@ -8,19 +8,15 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/shirou/gopsutil/v3/process"
+	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 )
 
-// processesLeft lists launchers and Pythons of ours that still exist.
+// processesLeft lists launchers and Pythons of ours that still run.
 func (r *run) processesLeft() ([]string, error) {
 	var left []string
 	for pid := range r.pids {
-		exists, err := process.PidExists(int32(pid))
-		if err != nil {
-			return nil, err
-		}
-		if exists {
-			left = append(left, fmt.Sprintf("process %d", pid))
+		if process, err := spawn.Identify(pid); err == nil && process.Alive() {
+			left = append(left, process.String())
 		}
 	}
 	return left, nil
