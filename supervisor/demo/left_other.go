@@ -4,7 +4,6 @@ package demo
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 
