@@ -31,6 +31,7 @@ const storeFolder = "comfy-supervisor"
 //	    build.log                                           of the last build
 //	<root>/comfy-supervisor/records/<name>_<stack>_<id>.json  one for each manifest and host stack
 //	<root>/comfy-supervisor/locks/<name>_<stack>/<plan hash>.lock, .json   what a plan was resolved to
+//	<root>/comfy-supervisor/uses/<name>_<stack>/<revision>  when a revision was used last
 //	<root>/comfy-supervisor/hosts/<hash>.json               host facts that records refer to
 type Store struct {
 	root string // <root>/comfy-supervisor
@@ -89,6 +90,8 @@ type record struct {
 	Options        json.RawMessage   `json:"options"`
 	Host           string            `json:"host"` // file name in hosts/
 	BuiltAt        time.Time         `json:"built_at"`
+
+	file string // name of the record's own file
 }
 
 // recordName is the file name of a plan's record.
@@ -118,6 +121,7 @@ func loadRecord(file string) (*record, error) {
 	if found.Format != storeFormat {
 		return nil, fmt.Errorf("the record %s has format %d, this program knows %d", file, found.Format, storeFormat)
 	}
+	found.file = filepath.Base(file)
 	return &found, nil
 }
 

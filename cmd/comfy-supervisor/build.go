@@ -23,6 +23,8 @@ type buildFlags struct {
 	quiet   bool
 	jobs    int
 	backend string
+	frozen  bool
+	upgrade []string
 }
 
 func newBuildCommand(app *application) *cobra.Command {
@@ -36,7 +38,8 @@ func newBuildCommand(app *application) *cobra.Command {
 Exit code: 0 built or unchanged, 1 something failed, 2 wrong command line or manifest.`,
 		Example: `  comfy-supervisor build --comfyui ~/ComfyUI
   comfy-supervisor build custom_nodes/ComfyUI-Sample --python .venv/bin/python
-  comfy-supervisor build --comfyui ~/ComfyUI --dry-run`,
+  comfy-supervisor build --comfyui ~/ComfyUI --dry-run
+  comfy-supervisor build --comfyui ~/ComfyUI --upgrade=numpy`,
 		RunE: func(command *cobra.Command, packs []string) error {
 			return app.build(command.Context(), flags, packs)
 		},
@@ -46,6 +49,9 @@ Exit code: 0 built or unchanged, 1 something failed, 2 wrong command line or man
 	command.Flags().BoolVar(&flags.dryRun, "dry-run", false, "print the plans and what would change; build nothing")
 	command.Flags().BoolVar(&flags.quiet, "quiet", false, "print errors only")
 	command.Flags().IntVar(&flags.jobs, "jobs", 0, "environments built side by side (default: one for each processor, at most 4)")
+	command.Flags().BoolVar(&flags.frozen, "frozen", false, "build from lock files alone; a manifest without one fails")
+	command.Flags().StringSliceVar(&flags.upgrade, "upgrade", nil, "take newer versions of all packages, or with --upgrade=NAME of those named")
+	command.Flags().Lookup("upgrade").NoOptDefVal = "*"
 	command.Flags().StringVar(&flags.backend, "backend", "", "auto, uv or pixi")
 	return command
 }
@@ -57,6 +63,9 @@ func (app *application) build(ctx context.Context, flags buildFlags, packs []str
 	}
 	if flags.jobs < 0 {
 		return usageErrorf("--jobs %d: at least one environment is built at a time", flags.jobs)
+	}
+	if flags.frozen && len(flags.upgrade) > 0 {
+		return usageErrorf("--frozen keeps every version and --upgrade takes newer ones; give one of them")
 	}
 	loaded, err := app.loadSettings(map[string]string{"backend": flags.backend})
 	if err != nil {
@@ -88,7 +97,9 @@ func (app *application) build(ctx context.Context, flags buildFlags, packs []str
 		return usageErrorf("no %s in %s; an isolated pack has one in its nodes folder", manifest.EnvironmentFile, strings.Join(packs, ", "))
 	}
 	progress := newProgress(app, flags.json, flags.quiet)
-	builder, err := envbuild.NewBuilder(buildConfiguration(app, loaded, flags.jobs, progress.event), facts)
+	configuration := buildConfiguration(app, loaded, flags.jobs, progress.event)
+	configuration.Frozen, configuration.Upgrade = flags.frozen, flags.upgrade
+	builder, err := envbuild.NewBuilder(configuration, facts)
 	if err != nil {
 		return err
 	}

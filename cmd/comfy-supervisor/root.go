@@ -107,6 +107,7 @@ environment, owns those processes for their whole life and shares the machine's 
 		newBuildCommand(app),
 		newEnvCommand(app),
 		newFactsCommand(app),
+		newGCCommand(app),
 		newBuildGuardCommand(app),
 		newCheckCommand(app),
 		newDemoCommand(app),
