@@ -177,6 +177,7 @@ func (d *Daemon) forward(w *worker, call *call) {
 		}
 	case isGone(err): // the end of the process answers the call
 	default:
+		d.undelivered(w.party, message.Files)
 		d.workerAnswered(w, call, &wire.Message{Error: wire.Errorf(wire.KindValue, "sending the call of %s: %v", call.node, err)}, nil)
 	}
 }
@@ -273,6 +274,7 @@ func (d *Daemon) startClocks(w *worker, call *call) {
 func (d *Daemon) answer(call *call, answer *wire.Message, body []byte) {
 	call.shipment.Discard() // of a call that was never sent; otherwise it has been delivered, and this does nothing
 	if err := call.reply(answer, body); err != nil && !isGone(err) {
+		d.undelivered(call.client.party, answer.Files)
 		refuse(call.reply, wire.Errorf(wire.KindValue, "sending the result of %s: %v", call.node, err))
 	} // a client that is gone drops what it held when its connection is cleared away
 }
@@ -287,8 +289,9 @@ func (d *Daemon) withdraw(call *call) effects {
 	for i, queued := range w.queue {
 		if queued == call {
 			w.queue = append(w.queue[:i], w.queue[i+1:]...)
-			call.shipment.Discard()
-			return d.step(w, Message{Kind: CallWithdrawn}, nil)
+			e := d.step(w, Message{Kind: CallWithdrawn}, nil)
+			e.discard = append(e.discard, call.shipment)
+			return e
 		}
 	}
 	call.cancelled = true

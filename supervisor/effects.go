@@ -3,6 +3,7 @@ package supervisor
 import (
 	"time"
 
+	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 )
@@ -12,6 +13,7 @@ import (
 type effects struct {
 	forward []sending
 	cancel  []sending
+	discard []*spawn.Shipment // memory files of calls that go nowhere: their owners may have to be told
 	fail    []failing
 	stop    []ending
 	launch  []*worker
@@ -43,6 +45,7 @@ type endedSession struct {
 func (e *effects) add(more effects) {
 	e.forward = append(e.forward, more.forward...)
 	e.cancel = append(e.cancel, more.cancel...)
+	e.discard = append(e.discard, more.discard...)
 	e.fail = append(e.fail, more.fail...)
 	e.stop = append(e.stop, more.stop...)
 	e.launch = append(e.launch, more.launch...)
@@ -168,6 +171,9 @@ func (d *Daemon) perform(e effects) {
 	}
 	for _, item := range e.cancel {
 		d.tellCancel(item.worker, item.call)
+	}
+	for _, shipment := range e.discard {
+		shipment.Discard()
 	}
 	for _, item := range e.fail {
 		d.answer(item.call, &wire.Message{Error: item.err}, nil)

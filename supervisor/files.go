@@ -110,6 +110,15 @@ func (d *Daemon) released(party spawn.Party, notification *wire.Message) {
 	}
 }
 
+// undelivered takes back files that were counted for a party whose message could not be sent.
+func (d *Daemon) undelivered(party spawn.Party, files []wire.File) {
+	counts := make([]spawn.FileCount, len(files))
+	for i, file := range files {
+		counts[i] = spawn.FileCount{ID: file.ID, Count: 1}
+	}
+	d.files.Released(party.ID, counts)
+}
+
 // inventory turns what a client says at a reconnect into what the Holder takes.
 func inventory(hello api.HelloParams) spawn.Inventory {
 	stock := spawn.Inventory{Owned: hello.Owned, ReservedBytes: hello.ReservedBytes}
