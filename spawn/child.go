@@ -49,8 +49,8 @@ func startChild(request *launcherpb.StartRequest, worker, cgroup string) (*child
 		Path: request.GetPython(),
 		Args: slices.Concat([]string{request.GetPython()}, request.GetOptions(), []string{request.GetProgram()},
 			request.GetArguments(), inherited.arguments()),
-		Env:  childEnvironment(request.GetVariables(), worker),
-		Dir:  request.GetDirectory(),
+		Env: childEnvironment(request.GetVariables(), worker),
+		Dir: request.GetDirectory(),
 	}
 	var outputs [2]*os.File
 	for index, ourEnd := range []**os.File{&c.stdout, &c.stderr} {

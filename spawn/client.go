@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/go-plugin"
 	"github.com/rs/zerolog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/launcherpb"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
@@ -168,6 +170,12 @@ func (w *worker) finish(peerEnded <-chan error) {
 	detached := w.detached
 	w.mu.Unlock()
 	if detached {
+		w.release()
+		return
+	}
+	if status.Code(err) == codes.Aborted { // it belongs to another supervisor now
+		w.runner.detach()
+		w.setExit(Exit{Reason: errTakenOver.Error(), Time: time.Now()})
 		w.release()
 		return
 	}

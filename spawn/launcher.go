@@ -28,6 +28,7 @@ type launcher struct {
 	version string
 	self    Process
 	reaper  *reaper
+	streams [2]*os.File // the standard output and error it was started with; Windows
 	log     zerolog.Logger
 	server  *grpc.Server
 	output  *spool

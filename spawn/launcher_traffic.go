@@ -33,7 +33,7 @@ const takeoverLimit = 5 * time.Second
 // trafficTurn is what the stream that carries frames at present can be interrupted by.
 type trafficTurn struct {
 	mu     sync.Mutex
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 }
 
 // Traffic implements the contract: it passes frames on as they are, looking at their lengths only, so that a stream
@@ -43,8 +43,8 @@ func (l *launcher) Traffic(stream launcherpb.Launcher_TrafficServer) error {
 		return status.Error(codes.FailedPrecondition, "the launcher has waited too long for a supervisor and is ending")
 	}
 	defer l.orphan.detach()
-	turn, cancel := context.WithCancel(stream.Context())
-	defer cancel()
+	turn, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
 	if err := l.takeTurn(turn, cancel); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (l *launcher) Traffic(stream launcherpb.Launcher_TrafficServer) error {
 	case <-l.ended: // Python could not be started
 		return nil
 	case <-turn.Done():
-		return turn.Err()
+		return turnOver(turn)
 	}
 	sender := &upwardSender{stream: stream}
 	l.group.Go(func() { l.carryDown(stream, sender) })
@@ -79,10 +79,10 @@ func (l *launcher) Traffic(stream launcherpb.Launcher_TrafficServer) error {
 
 // takeTurn waits until this stream is the one, and makes its predecessor give way: a supervisor that reconnects may be
 // faster than the news that its old connection is dead.
-func (l *launcher) takeTurn(turn context.Context, cancel context.CancelFunc) error {
+func (l *launcher) takeTurn(turn context.Context, cancel context.CancelCauseFunc) error {
 	l.turn.mu.Lock()
 	if l.turn.cancel != nil {
-		l.turn.cancel()
+		l.turn.cancel(errTakenOver)
 	}
 	l.turn.cancel = cancel
 	l.turn.mu.Unlock()
@@ -92,10 +92,21 @@ func (l *launcher) takeTurn(turn context.Context, cancel context.CancelFunc) err
 	case l.traffic <- struct{}{}:
 		return nil
 	case <-turn.Done():
-		return turn.Err()
+		return turnOver(turn)
 	case <-limit.C:
 		return status.Error(codes.Unavailable, "another supervisor talks to this worker")
 	}
+}
+
+// errTakenOver is what a stream ends with when another one takes its place; its supervisor must leave the worker alone.
+var errTakenOver = errors.New("another supervisor has adopted the worker")
+
+// turnOver is the status of a stream whose turn is over.
+func turnOver(turn context.Context) error {
+	if cause := context.Cause(turn); errors.Is(cause, errTakenOver) {
+		return status.Error(codes.Aborted, cause.Error())
+	}
+	return status.FromContextError(turn.Err()).Err()
 }
 
 // upwardSender sends upward messages, each with the count of downward bytes taken.
@@ -179,7 +190,7 @@ func (l *launcher) carryUp(turn context.Context, sender *upwardSender) error {
 			case <-l.ended:
 				return nil
 			default:
-				return turn.Err()
+				return turnOver(turn)
 			}
 		case errors.Is(err, io.EOF):
 			l.hangUp("Python closed its connection and did not end")

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,13 +19,19 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 )
 
+// supervisorArgument makes the test binary a supervisor that launches one worker and then waits to be killed.
+const supervisorArgument = "test-supervisor"
+
+// serveTestSupervisor is that supervisor; set where there are such tests.
+var serveTestSupervisor = func() {}
+
 // TestMain runs the tests, or, when it is started as such, the launcher: Launch starts this same program.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "worker" {
 		ServeLauncher()
 		return
 	}
-	if len(os.Args) >= 2 && os.Args[1] == supervisorArgument {
+	if len(os.Args) == 2 && os.Args[1] == supervisorArgument {
 		serveTestSupervisor()
 		return
 	}
@@ -140,7 +147,7 @@ func (r *recorder) wait(t testing.TB, what string, condition func() bool) {
 		select {
 		case <-r.changed:
 		case <-ctx.Done():
-			t.Fatalf("did not see %s", what)
+			t.Fatalf("did not see %s in %+v", what, r.describe())
 		}
 	}
 }
@@ -214,4 +221,18 @@ func expectNothingLeft(t testing.TB, record Record) {
 			t.Errorf("the control group is left: %v", err)
 		}
 	}
+}
+
+// describe is what was recorded, for a failing test.
+func (r *recorder) describe() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var text strings.Builder
+	for _, line := range r.lines {
+		fmt.Fprintf(&text, "%s: %.100q\n", line.Stream, line.Text)
+	}
+	for _, phase := range r.phases {
+		fmt.Fprintf(&text, "phase %s %s\n", phase.Phase, phase.Detail)
+	}
+	return text.String()
 }

@@ -61,9 +61,6 @@ func (r *reaper) stop() {
 	r.group.Wait()
 }
 
-// ownLaunchers are the children of this process that go-plugin waits for.
-var ownLaunchers sync.Map // PID
-
 // BecomeSubreaper makes this process the parent of its orphaned descendants, such as those of a launcher that was
 // killed, and reaps them by PID. A child is taken for adopted when it is in another session than this process and is
 // no launcher of this process; children that a caller starts in a session of their own would be, so there must be none.

@@ -14,6 +14,9 @@ import (
 // errDetached is what go-plugin's wait for a launcher ends with when this process lets go of it.
 var errDetached = errors.New("let go of the launcher")
 
+// ownLaunchers are the PIDs of the children that a runner waits for: a subreaper must leave their status to it.
+var ownLaunchers sync.Map
+
 // launcherRunner starts a launcher for go-plugin. It implements runner.Runner; go-plugin's own would follow the PID
 // and give the launcher our standard input.
 type launcherRunner struct {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package spawn
 
 import (
@@ -13,17 +15,16 @@ import (
 	"time"
 )
 
-// supervisorArgument makes the test binary a supervisor that launches one worker and then waits to be killed.
-const supervisorArgument = "test-supervisor"
-
-// serveTestSupervisor reads a Spec from standard input, launches it and prints the worker's folder.
-func serveTestSupervisor() {
-	if err := runTestSupervisor(); err != nil {
-		fmt.Println("error:", err)
-		os.Exit(1)
+func init() {
+	serveTestSupervisor = func() {
+		if err := runTestSupervisor(); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
 	}
 }
 
+// runTestSupervisor reads a Spec from standard input, launches it and prints the worker's folder.
 func runTestSupervisor() error {
 	var spec Spec
 	decoder := json.NewDecoder(os.Stdin)

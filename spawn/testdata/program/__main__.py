@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -89,7 +88,8 @@ def handle(link: Link, message: dict, body: bytes) -> None:
     method, params, request = message["method"], message.get("params") or {}, message.get("id")
 
     def reply(result: object, data: bytes = b"") -> None:
-        link.send({"id": request, "result": result}, data)
+        if request:  # not a notification
+            link.send({"id": request, "result": result}, data)
 
     if method == "echo":
         reply(params, body)
@@ -148,6 +148,15 @@ def handle(link: Link, message: dict, body: bytes) -> None:
         reply({})
     elif method == "print":
         os.write({"stdout": 1, "stderr": 2}[params.get("stream", "stdout")], params["text"].encode())
+        reply({})
+    elif method == "later":
+        # Prints and sends a notification when nobody listens.
+        def later() -> None:
+            time.sleep(params["seconds"])
+            os.write(1, params["text"].encode())
+            link.send({"method": "later", "params": {}})
+
+        threading.Thread(target=later, daemon=True).start()
         reply({})
     elif method == "flood":
         stdout_flood(params)

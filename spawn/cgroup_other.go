@@ -1,0 +1,12 @@
+//go:build !linux
+
+package spawn
+
+import "errors"
+
+func createCgroup(string) (string, error) {
+	return "", errors.New("this system has no control groups")
+}
+
+func expectedCgroup(string) string { return "" }
+func removeCgroup(string) error    { return nil }
