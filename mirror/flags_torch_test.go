@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/pyworker/pythontest"
 	"github.com/comfy-supervisor/comfy-supervisor/testdata/upstream"
 )
 
@@ -23,14 +24,7 @@ var hostOnly = newSet(
 
 func TestEveryFlagOfTheRealComfyUIIsMirroredCarriedOrTheHostsOwn(t *testing.T) {
 	t.Parallel()
-	tree, err := upstream.ComfyUI(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	python, err := upstream.Python(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree, python := upstream.ComfyUI(t), pythontest.Interpreters(t)[0].Path
 	const script = "import sys; sys.path.insert(0, sys.argv.pop()); from comfy.cli_args import args; print(*vars(args))"
 	printed, err := exec.CommandContext(t.Context(), python, "-B", "-c", script, tree).Output()
 	if err != nil {

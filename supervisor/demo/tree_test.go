@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/pyworker/pythontest"
 )
 
 const (
@@ -31,15 +32,10 @@ func python(t *testing.T, interpreter string, arguments ...string) string {
 	return string(answer)
 }
 
-// anyPython is the interpreter that the demonstration would choose.
+// anyPython is an interpreter that ComfyUI could run on.
 func anyPython(t *testing.T) string {
 	t.Helper()
-	r := &run{options: Options{Environ: os.Environ(), Report: func(Event) {}}}
-	r.options.Build.Cache = t.TempDir()
-	if err := r.findPython(context.WithoutCancel(t.Context()), &Step{Seen: map[string]any{}}); err != nil {
-		t.Fatal(err)
-	}
-	return r.host.python.Executable
+	return pythontest.Interpreters(t)[0].Path
 }
 
 // treeFiles are the Python files of the miniature tree, relative to it.

