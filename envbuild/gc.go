@@ -135,7 +135,7 @@ func (u *Usage) judge(keep time.Duration) {
 	unused := time.Since(u.LastUse)
 	switch {
 	case len(u.Processes) > 0:
-		u.Reason = fmt.Sprintf("%d processes run from it", len(u.Processes))
+		u.Reason = fmt.Sprintf("processes run from it (%s)", strings.Trim(fmt.Sprint(u.Processes), "[]"))
 	case u.State == StateUsed:
 		u.Reason = "used by " + strings.Join(u.Packs, ", ")
 	case u.State == StateDisabled:
