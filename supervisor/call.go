@@ -42,6 +42,14 @@ type call struct {
 	overdue   *time.Timer
 }
 
+// describe names a call and its client in causes.
+func (c *call) describe() string {
+	if c.local != nil {
+		return c.client.describe()
+	}
+	return fmt.Sprintf("a call of %s from %s", c.node, c.client.describe())
+}
+
 // moveTo says which worker has the call; Daemon.mu is held.
 func (c *call) moveTo(w *worker) { c.worker = w }
 

@@ -113,6 +113,10 @@ func (d *Daemon) step(w *worker, message Message, subject *call) effects {
 			next.before = w
 			w.place.current = next
 			e.launch = append(e.launch, next)
+			e.events = append(e.events, api.Event{
+				Kind: "worker." + string(Starting), Session: w.place.session.id, Environment: w.place.environment,
+				Generation: next.generation, Cause: "wanted by " + next.queue[0].describe(), Terms: map[string]any{"worker": next.id},
+			})
 		}
 	}
 	for _, failed := range e.fail {
