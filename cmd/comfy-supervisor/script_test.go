@@ -39,6 +39,11 @@ func TestTheCommandLine(t *testing.T) {
 			} {
 				env.Setenv(name, filepath.Join(env.WorkDir, folder))
 			}
+			env.Defer(func() { // a script that failed half-way may have left a supervisor
+				stop := exec.Command(binary, "stop", "--all")
+				stop.Env = env.Vars
+				_ = stop.Run()
+			})
 			return os.MkdirAll(filepath.Join(env.WorkDir, "tmp"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

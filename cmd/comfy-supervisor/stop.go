@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 )
 
@@ -89,8 +90,18 @@ func (app *application) stopSupervisor(ctx context.Context, client *api.Client, 
 			running = append(running, worker)
 		}
 	}
+	daemon := status.Supervisor
+	watch, watchErr := spawn.WatchProcess(spawn.Process{PID: daemon.PID, StartTime: daemon.StartTime})
 	if err := client.Shutdown(ctx, true); err != nil {
 		return explain(err)
+	}
+	if watchErr == nil { // else it has ended already
+		defer watch.Close()
+		select {
+		case <-watch.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the end of process %d: %w", daemon.PID, ctx.Err())
+		}
 	}
 	return app.reportStopped(asJSON, stopReport{Workers: running, Supervisor: true}, "")
 }
