@@ -1,3 +1,5 @@
+//go:build unix
+
 package supervisor
 
 import (
@@ -224,5 +226,76 @@ func TestWorkersOfTheOperatorGetTheRecordedEnvironment(t *testing.T) {
 	}
 	if !found {
 		t.Error("status does not show the variable with its source")
+	}
+}
+
+func TestOutputOfAWorkerIsInItsLogAndCanBeFollowed(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	client := daemon.connect()
+	mustCall(t, client, "Speak", map[string]any{"text": "to the log", "stream": "stderr"})
+	lines := make(chan api.LogLine, 100)
+	ctx, cancel := contextWithCancel(t)
+	followed := make(chan error, 1)
+	follower := daemon.connect()
+	go func() {
+		followed <- follower.Logs(ctx, api.LogsParams{Environment: "pack", Lines: -1, Follow: true}, func(line api.LogLine) { lines <- line })
+	}()
+	await := func(text, stream string) {
+		for {
+			select {
+			case line := <-lines:
+				if line.Line == text && line.Stream == stream && line.Generation == 1 && line.Session == operatorSession {
+					return
+				}
+			case <-time.After(waitLong):
+				t.Fatalf("%q never came", text)
+			}
+		}
+	}
+	await("to the log", "stderr")
+	mustCall(t, client, "Speak", map[string]any{"text": "and more"})
+	await("and more", "stdout")
+	cancel()
+	if err := <-followed; err != nil {
+		t.Errorf("following ended with %v", err)
+	}
+	err := client.Logs(testContext(t), api.LogsParams{Environment: "nothing"}, func(api.LogLine) {})
+	wireError(t, err, wire.KindUnknownEnvironment)
+}
+
+func TestTheLifeOfAWorkerIsTold(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	client := daemon.connect()
+	_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Die"})
+	wireError(t, err, wire.KindWorkerDied)
+	mustCall(t, client, "Echo", nil)
+	if _, err := client.Stop(testContext(t), api.StopParams{}); err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	var sequence uint64
+	result, err := client.Events(testContext(t), api.EventsParams{}, func(event api.Event) {
+		if event.Sequence != sequence+1 {
+			t.Errorf("event %d follows %d", event.Sequence, sequence)
+		}
+		sequence = event.Sequence
+		if event.Environment == "pack" {
+			kinds = append(kinds, event.Kind)
+			if event.Kind == "worker.gone" && event.Cause == "" {
+				t.Errorf("no cause: %+v", event)
+			}
+		}
+	})
+	if err != nil || result.Last != sequence {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+	expected := []string{"worker.starting", "worker.busy", "worker.gone", "worker.starting", "worker.busy", "worker.stopping", "worker.gone"}
+	if len(kinds) != len(expected) {
+		t.Fatalf("got %v", kinds)
+	}
+	for i := range expected {
+		if kinds[i] != expected[i] {
+			t.Fatalf("got %v, expected %v", kinds, expected)
+		}
 	}
 }

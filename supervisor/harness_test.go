@@ -1,3 +1,5 @@
+//go:build unix
+
 package supervisor
 
 import (
@@ -491,4 +493,11 @@ func clientForTest(socket string, arguments []string) int {
 	}
 	fmt.Println("value " + string(result.Value))
 	return 0
+}
+
+func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(testContext(t))
+	t.Cleanup(cancel)
+	return ctx, cancel
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 )
 
@@ -155,38 +154,4 @@ func TestFollowersMissNothingAndGetNothingTwice(t *testing.T) {
 		}
 	}
 	stop()
-}
-
-func TestOutputOfAWorkerIsInItsLogAndCanBeFollowed(t *testing.T) {
-	daemon := startDaemon(t, newTestOptions(t))
-	client := daemon.connect()
-	mustCall(t, client, "Speak", map[string]any{"text": "to the log", "stream": "stderr"})
-	lines := make(chan api.LogLine, 100)
-	ctx, cancel := contextWithCancel(t)
-	followed := make(chan error, 1)
-	follower := daemon.connect()
-	go func() {
-		followed <- follower.Logs(ctx, api.LogsParams{Environment: "pack", Lines: -1, Follow: true}, func(line api.LogLine) { lines <- line })
-	}()
-	await := func(text, stream string) {
-		for {
-			select {
-			case line := <-lines:
-				if line.Line == text && line.Stream == stream && line.Generation == 1 && line.Session == operatorSession {
-					return
-				}
-			case <-time.After(waitLong):
-				t.Fatalf("%q never came", text)
-			}
-		}
-	}
-	await("to the log", "stderr")
-	mustCall(t, client, "Speak", map[string]any{"text": "and more"})
-	await("and more", "stdout")
-	cancel()
-	if err := <-followed; err != nil {
-		t.Errorf("following ended with %v", err)
-	}
-	err := client.Logs(testContext(t), api.LogsParams{Environment: "nothing"}, func(api.LogLine) {})
-	wireError(t, err, wire.KindUnknownEnvironment)
 }
