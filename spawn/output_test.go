@@ -1,0 +1,205 @@
+package spawn
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+type splitLine struct {
+	Text string
+	Cut  int64
+}
+
+// split feeds chunks to a splitter and flushes it.
+func split(chunks ...string) []splitLine {
+	var lines []splitLine
+	splitter := lineSplitter{emit: func(text string, cut int64) { lines = append(lines, splitLine{text, cut}) }}
+	for _, chunk := range chunks {
+		splitter.write([]byte(chunk))
+	}
+	splitter.flush()
+	return lines
+}
+
+func TestLinesAreSplitAndProgressBarsFolded(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		chunks []string
+		want   []string
+	}{
+		{"plain", []string{"one\ntwo\n"}, []string{"one", "two"}},
+		{"in pieces", []string{"o", "ne\nt", "wo", "\n"}, []string{"one", "two"}},
+		{"without an end", []string{"one\ntwo"}, []string{"one", "two"}},
+		{"empty lines stay", []string{"\n\na\n\n"}, []string{"", "", "a", ""}},
+		{"nothing", []string{""}, nil},
+		{"Windows newlines", []string{"one\r\ntwo\r", "\n"}, []string{"one", "two"}},
+		{"a bar", []string{"\r10%\r20%\r100%\ndone\n"}, []string{"100%", "done"}},
+		{"a bar in pieces", []string{"\r10%", "\r20", "%\r", "100%\n"}, []string{"100%"}},
+		{"a bar that stands at its end", []string{"10%\r", "20%\r", "\n"}, []string{"20%"}},
+		{"a bar that never ends", []string{"10%\r20%\r"}, []string{"20%"}},
+		{"several returns", []string{"10%\r\r\r20%\r\r\n"}, []string{"20%"}},
+		{"invalid UTF-8", []string{"a\xffb\n"}, []string{"a\ufffdb"}},
+		{"a character in two pieces", []string{"\xc3", "\xa9\n"}, []string{"é"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, line := range split(test.chunks...) {
+				got = append(got, line.Text)
+			}
+			if difference := cmp.Diff(test.want, got); difference != "" {
+				t.Error(difference)
+			}
+		})
+	}
+}
+
+func TestALongLineIsCutWithAMark(t *testing.T) {
+	lines := split(strings.Repeat("x", 100_000)+strings.Repeat("y", 100_000), "\nshort\n")
+	if len(lines) != 2 || lines[1].Text != "short" || lines[1].Cut != 0 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	cut := int64(200_000 - maxLineBytes + cutMarkBytes)
+	if lines[0].Cut != cut || !strings.HasSuffix(lines[0].Text, fmt.Sprintf(" [cut: %d bytes more]", cut)) {
+		t.Errorf("cut %d, text ends with %q", lines[0].Cut, lines[0].Text[len(lines[0].Text)-40:])
+	}
+	if len(lines[0].Text) > maxLineBytes {
+		t.Errorf("the line has %d bytes", len(lines[0].Text))
+	}
+	// Bytes that are no text grow when they are made valid.
+	garbage := split(strings.Repeat("\xff", 200_000) + "\n")[0].Text
+	if len(garbage) > maxLineBytes || !utf8.ValidString(garbage) {
+		t.Errorf("%d bytes, valid: %v", len(garbage), utf8.ValidString(garbage))
+	}
+}
+
+func TestHowOutputIsChunkedDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.RuneFrom([]rune("ab\r\n\u00e9")), 0, 60, -1).Draw(t, "text")
+		whole := split(text)
+		var chunks []string
+		for rest := text; rest != ""; {
+			size := rapid.IntRange(1, len(rest)).Draw(t, "size")
+			chunks = append(chunks, rest[:size])
+			rest = rest[size:]
+		}
+		if difference := cmp.Diff(whole, split(chunks...)); difference != "" {
+			t.Errorf("%q as %q: %s", text, chunks, difference)
+		}
+	})
+}
+
+// repeated is a reader of a pattern, again and again, until the bytes are used up.
+type repeated struct {
+	pattern string
+	left    int64
+	at      int
+}
+
+func (r *repeated) Read(buffer []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	buffer = buffer[:min(int64(len(buffer)), r.left)]
+	for count := 0; count < len(buffer); {
+		n := copy(buffer[count:], r.pattern[r.at:])
+		count += n
+		r.at = (r.at + n) % len(r.pattern)
+	}
+	r.left -= int64(len(buffer))
+	return len(buffer), nil
+}
+
+func heapBytes() uint64 {
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	return memory.HeapAlloc
+}
+
+func TestAFloodCostsBoundedMemoryAndIsCounted(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		pattern string
+		bytes   int64
+	}{
+		{"much without a newline", strings.Repeat("x", 32<<10), 1 << 28},
+		{"a million short lines", strings.Repeat("short line\n", 1000), 11_000_000},
+		{"much progress", strings.Repeat("\r 50% of the work", 1000), 1 << 26},
+		{"nothing but newlines", strings.Repeat("\n", 32<<10), 8 << 20},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSpool()
+			before := heapBytes()
+			s.read(StreamStdout, &repeated{pattern: test.pattern, left: test.bytes})
+			if grown := int64(heapBytes()) - int64(before); grown > 6<<20 {
+				t.Errorf("it keeps %d bytes", grown)
+			}
+			var lines, dropped, bytes int64
+			for {
+				batch := s.takeNow()
+				if batch == nil {
+					break
+				}
+				for _, line := range batch {
+					lines++
+					dropped += line.DroppedLines
+					bytes += int64(len(line.Text)) + 1 + line.DroppedBytes
+				}
+			}
+			if newlines := int64(strings.Count(test.pattern, "\n")) * test.bytes / int64(len(test.pattern)); newlines > 0 && lines+dropped != newlines {
+				t.Errorf("%d lines arrived and %d were dropped of %d", lines, dropped, newlines)
+			}
+			if lines == 0 || bytes == 0 {
+				t.Error("nothing arrived")
+			}
+			if s.dropped() != dropped {
+				t.Errorf("the spool counts %d dropped lines, its lines %d", s.dropped(), dropped)
+			}
+			runtime.KeepAlive(s)
+		})
+	}
+}
+
+func TestTheSpoolKeepsOrderAndTellsWhatItLost(t *testing.T) {
+	s := newSpool()
+	add := func(number int) { s.add(Line{Stream: StreamStdout, Text: fmt.Sprint(number)}) }
+	for number := range 10 {
+		add(number)
+	}
+	first := s.take(context.Background())
+	if len(first) != 10 || first[9].Text != "9" {
+		t.Fatalf("%+v", first)
+	}
+	s.lost(first)
+	add(10)
+	second := s.take(context.Background())
+	if len(second) != 1 || second[0].Text != "10" || second[0].DroppedLines != 10 {
+		t.Errorf("%+v", second)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if lines := s.take(ctx); lines != nil {
+		t.Errorf("%+v", lines)
+	}
+}
+
+func TestTheTailKeepsTheLastLines(t *testing.T) {
+	s := newSpool()
+	for number := range 3 * stderrTail {
+		s.add(Line{Stream: StreamStderr, Text: fmt.Sprint(number)})
+		s.add(Line{Stream: StreamStdout, Text: "not this"})
+	}
+	s.add(Line{Stream: StreamStderr, Text: strings.Repeat("z", 60_000)})
+	tail := s.lastStderr()
+	if len(tail) != stderrTail || tail[0] != fmt.Sprint(2*stderrTail+1) || len(tail[stderrTail-1]) > 2*tailLineBytes {
+		t.Errorf("%d lines from %q", len(tail), tail[0])
+	}
+}
