@@ -80,12 +80,17 @@ func (app *application) hostVariables(loaded *settings.Settings, facts envbuild.
 			return nil, fmt.Errorf("finding this program's own file: %w", err)
 		}
 	}
-	return []variable{
+	variables := []variable{
 		{"COMFY_SUPERVISOR_BINARY", binary},
+		{"COMFY_SUPERVISOR_CACHE_DIR", loaded.CacheDirectory.Value}, // the adapter keeps its scans of packs there
 		{"COMFY_SUPERVISOR_HOST_FACTS", file},
 		{"COMFY_SUPERVISOR_SOCKET", loaded.Socket.Value},
 		{"PYTHONPATH", joinPythonPath(adapter, loaded.CacheDirectory.Value, environmentVariable(app.environ, "PYTHONPATH"))},
-	}, nil
+	}
+	if loaded.Fallback.Value == "host" {
+		variables = append(variables, variable{"COMFY_SUPERVISOR_FALLBACK", loaded.Fallback.Value})
+	}
+	return variables, nil
 }
 
 // joinPythonPath puts our folder before what the caller has, without folders that an earlier env put there.

@@ -119,6 +119,7 @@ environment, owns those processes for their whole life and shares the machine's 
 		newStopCommand(app),
 		newRestartCommand(app),
 		newResetCommand(app),
+		newRunCommand(app),
 		newWorkerCommand(app),
 		newVersionCommand(app),
 	)
