@@ -18,6 +18,9 @@ from .shapes import Describer, is_foreign
 V1_METHODS = ("IS_CHANGED", "VALIDATE_INPUTS", "check_lazy_status")
 V3_METHODS = ("fingerprint_inputs", "validate_inputs", "check_lazy_status")
 
+# ComfyUI calls these on the class: a plain function gets no self there.
+_OF_THE_CLASS = ("IS_CHANGED", "VALIDATE_INPUTS")
+
 # Attributes that ComfyUI looks up by name and that may be properties of a metaclass or descriptors.
 _LOOKED_UP = (
     "RETURN_TYPES RETURN_NAMES OUTPUT_TOOLTIPS OUTPUT_NODE OUTPUT_IS_LIST INPUT_IS_LIST FUNCTION CATEGORY DESCRIPTION"
@@ -174,14 +177,13 @@ def _is_code(value: Any) -> bool:
 
 def _method(cls: type, name: str) -> dict[str, Any]:
     """How a method is defined and what its signature, as ComfyUI reads it, says."""
-    static = inspect.getattr_static(cls, name)
-    if isinstance(static, classmethod):
-        kind = "class"
-    elif isinstance(static, staticmethod):
-        kind = "static"
-    else:
-        kind = "instance"
     function: Callable[..., Any] = getattr(cls, name)
+    if inspect.ismethod(function):  # a class method, or a bound method that a decorator put there
+        kind = "class"
+    elif name not in _OF_THE_CLASS and inspect.isfunction(inspect.getattr_static(cls, name)):
+        kind = "instance"
+    else:
+        kind = "static"
     return {
         "kind": kind,
         "async": inspect.iscoroutinefunction(function),

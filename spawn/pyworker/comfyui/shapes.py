@@ -12,7 +12,8 @@ equivalent from it.
     {"$dict": [[key, value], ..]}          a dict whose keys JSON can not hold
     {"$map": {"items": [[k, v], ..]}}      a subclass of dict; "any": what a name that nobody gave answers,
                                            "families": [[prefix, answer], ..] of numbered names
-    {"$str": {"text": .., "class": ..}}    a subclass of str; "never_differs", "always_equals", "equal_to"
+    {"$str": {"text": .., "class": ..}}    a subclass of str; "never_differs", "always_equals", "equal_to",
+                                           "within" (equal to a list of types that has all of its own)
     {"$set": [..]}, {"$bytes": base64}     a set, bytes
     {"$same": n}                           the n-th long list of the document's "tables"
     {"$foreign": {"type": .., "repr": ..}} anything else
@@ -140,8 +141,11 @@ class Describer:
         if value == _MADE_UP_TYPE:
             described["always_equals"] = True
         equal = [other for other in ("*", "IMAGE", "INT", "") if other != text and not (value != other)]
-        if equal and "never_differs" not in described:
-            described["equal_to"] = equal
+        if "never_differs" not in described:
+            if equal:
+                described["equal_to"] = equal
+            if not (value != f"{text},{_MADE_UP_TYPE}"):
+                described["within"] = True
         return {"$str": described}
 
 

@@ -285,6 +285,7 @@ _STANDARD_ENCODERS: dict[tuple[str, str], tuple[bool, str, Encode]] = {
     ("comfy_api.latest._io", "NodeOutput"): (False, "node_output", _encode_node_output),
 }
 _STANDARD_DECODERS: dict[str, Decode] = {
+    "plain": lambda payload: payload,  # an instance of a subclass whose meaning does not cross
     "bytesio": _decode_bytesio,
     "fraction": _decode_fraction,
     "path": _decode_path,

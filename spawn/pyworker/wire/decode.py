@@ -12,6 +12,8 @@ from .mappings import Delivery
 from .memory import Memory
 
 _LENGTH = struct.Struct("<I")
+# Every nan is an object of its own, as a node's float("nan") is: ComfyUI's caches compare by identity first.
+_decode_json = json.JSONDecoder(parse_constant=float).decode
 _CONTAINERS = frozenset((dict, list))
 
 
@@ -102,7 +104,7 @@ def _decode(place: Any, body: bytes, deliveries: list[Delivery], opener: Opener)
     if place is not None:
         body = _body_from_file(place, deliveries)
     text, blob = _envelope(body)
-    envelope = json.loads(text)
+    envelope = _decode_json(str(text, "utf-8"))
     if type(envelope) is not dict or "v" not in envelope:
         raise CannotCross("a body whose JSON has no value")
     value = envelope["v"]

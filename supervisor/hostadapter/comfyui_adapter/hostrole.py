@@ -18,6 +18,7 @@ from comfy_supervisor.wire.errors import CannotCross
 from comfy_supervisor.wire.opaque import Handle
 from comfy_supervisor.wire.values import Encoder
 from .serializers import codecs
+from .shapes import PickyString
 
 # Classes whose objects stay here, as their subclasses see them in __mro__.
 _MODELS = frozenset(
@@ -100,6 +101,8 @@ class ComfyRole(HostRole):
         """A handle as itself, a model as a handle, a class with a codec by that, else a pickle. Raises CannotCross."""
         if type(value) is Held:
             return {"h": value.handle.fields()}
+        if isinstance(value, PickyString):
+            return {"k": ["plain", str.__str__(value)]}
         if is_model(type(value)):
             return {"h": self._lend(value)}
         passed = pickles.passed_on(value, encoder) or self.codecs.tree(value, encoder)

@@ -19,9 +19,12 @@ class PickyString(str):
     never_differs: bool = False
     always_equals: bool = False
     equal_to: frozenset[str] = frozenset()
+    within: bool = False
 
     def __ne__(self, other: object) -> bool:
         if self.never_differs or (isinstance(other, str) and str.__str__(other) in self.equal_to):
+            return False
+        if self.within and isinstance(other, str) and set(str.split(self, ",")) <= set(str.split(other, ",")):
             return False
         return str.__ne__(self, other)
 
@@ -166,11 +169,12 @@ def _string(content: dict[str, Any]) -> str:
                 return kind(text)
             except ValueError:
                 pass  # an enum of another version of ComfyUI, without this member
-    if not any(content.get(key) for key in ("never_differs", "always_equals", "equal_to")):
+    if not any(content.get(key) for key in ("never_differs", "always_equals", "equal_to", "within")):
         return text
     made = PickyString(text)
     made.never_differs = bool(content.get("never_differs"))
     made.always_equals = bool(content.get("always_equals"))
+    made.within = bool(content.get("within"))
     made.equal_to = frozenset(content.get("equal_to", ()))
     return made
 
