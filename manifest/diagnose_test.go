@@ -44,8 +44,14 @@ func expect(t *testing.T, file, content string, want []expected) {
 	checkDiagnostics(t, []byte(content), got)
 }
 
+// complainer is a test, or a run of a property.
+type complainer interface {
+	Helper()
+	Errorf(format string, arguments ...any)
+}
+
 // checkDiagnostics holds what every diagnostic promises.
-func checkDiagnostics(t testing.TB, content []byte, diagnostics []Diagnostic) {
+func checkDiagnostics(t complainer, content []byte, diagnostics []Diagnostic) {
 	t.Helper()
 	lines := strings.Split(string(content), "\n")
 	for _, d := range diagnostics {

@@ -14,19 +14,50 @@ import (
 const maxFixPasses = 20
 
 // Fix changes everything in a manifest that is wrong and has exactly one right answer, and nothing else:
-// comments and layout stay. It returns the new content and what was put right. Notes are no mistakes.
+// comments and layout stay. It returns the new content and what was put right. Notes are no mistakes, and what
+// works is never made to be refused: a misspelt key whose value is wrong as well stays without effect.
 func Fix(platform, file string, content []byte) ([]byte, []Diagnostic) {
 	var done []Diagnostic
+	left := map[string]bool{}
+	_, diagnostics := ParseFor(platform, file, content)
 	for range maxFixPasses {
-		_, diagnostics := ParseFor(platform, file, content)
-		next, applied := applyEdits(content, diagnostics)
+		mistakes := slices.DeleteFunc(slices.Clone(diagnostics), func(d Diagnostic) bool { return left[mistake(d)] })
+		next, applied := applyEdits(content, mistakes)
 		if len(applied) == 0 {
 			break
 		}
-		content = next
+		_, after := ParseFor(platform, file, next)
+		if !HasErrors(diagnostics) && HasErrors(after) {
+			for _, d := range culprits(platform, file, content, applied) {
+				left[mistake(d)] = true
+			}
+			continue
+		}
+		content, diagnostics = next, after
 		done = append(done, applied...)
 	}
 	return content, done
+}
+
+// mistake tells diagnostics of a file apart while their places move.
+func mistake(d Diagnostic) string { return string(d.Code) + "\x00" + d.Message + "\x00" + d.Text }
+
+// maxCulprits bounds how many changes are tried one by one.
+const maxCulprits = 50
+
+// culprits finds the changes that make a file that works one that is refused. All of them, when no single one does.
+func culprits(platform, file string, content []byte, applied []Diagnostic) []Diagnostic {
+	var found []Diagnostic
+	for _, d := range applied[:min(len(applied), maxCulprits)] {
+		one, _ := applyEdits(content, []Diagnostic{d})
+		if _, after := ParseFor(platform, file, one); HasErrors(after) {
+			found = append(found, d)
+		}
+	}
+	if len(found) == 0 {
+		return applied
+	}
+	return found
 }
 
 // applyEdits makes the changes of all diagnostics that do not get in each other's way; of two that do, the
