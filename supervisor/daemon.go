@@ -139,7 +139,11 @@ func (d *Daemon) serve(ctx context.Context) {
 	}
 	select {
 	case <-ctx.Done():
-		d.close("the supervisor was told to end")
+		cause := "the supervisor was told to end"
+		if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) {
+			cause = why.Error()
+		}
+		d.close(cause)
 	case <-d.ctx.Done():
 	}
 }
