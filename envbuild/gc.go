@@ -72,7 +72,7 @@ func (s *Store) Usages(ctx context.Context, keep time.Duration) ([]Usage, error)
 				return nil, ctx.Err()
 			}
 			usage := s.usage(folder, path, entries)
-			usage.Bytes, usage.Exclusive = diskUsage(path)
+			usage.Bytes, usage.Exclusive = DiskUsage(path)
 			usages = append(usages, usage)
 		}
 	}
@@ -230,44 +230,3 @@ func (s *Store) lastUse(revision string) time.Time {
 	}
 	return used
 }
-
-// diskUsage adds up a folder: each file once however many names it has, and of these the ones that have no name
-// outside the folder.
-func diskUsage(folder string) (total, exclusive int64) {
-	type counted struct {
-		bytes        int64
-		names, links uint64
-	}
-	files := map[fileID]*counted{}
-	// What can not be read is not counted; the deletion will say why it fails.
-	_ = filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return nil
-		}
-		id, links, bytes := identify(path, info)
-		if links <= 1 || entry.IsDir() {
-			total += bytes
-			exclusive += bytes
-			return nil
-		}
-		if files[id] == nil {
-			files[id] = &counted{bytes: bytes, links: links}
-			total += bytes
-		}
-		files[id].names++
-		return nil
-	})
-	for _, file := range files {
-		if file.names >= file.links {
-			exclusive += file.bytes
-		}
-	}
-	return total, exclusive
-}
-
-// fileID tells files apart, whatever they are called.
-type fileID struct{ device, number uint64 }

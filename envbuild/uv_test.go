@@ -100,13 +100,37 @@ func TestAWheelOfUVWithAnotherHashIsNotUsed(t *testing.T) {
 func TestUVsReasonIsShortenedToWhatMatters(t *testing.T) {
 	t.Parallel()
 	for output, want := range map[string]string{
-		"Using CPython 3.12.1\nerror: No solution found when resolving dependencies\n  cause: Because a was not found in the package registry and pack-x depends on a,\n      we can conclude that your requirements are unsatisfiable.\n":           "No solution found when resolving dependencies; Because a was not found in the package registry and pack-x depends on a, we can conclude that your requirements are unsatisfiable.",
-		"  × No solution found when resolving dependencies:\n  ╰─▶ Because you require b>2\n      and b<1, we can conclude\n\n      hint: try something\n":                                                                                           "No solution found when resolving dependencies:; Because you require b>2 and b<1, we can conclude",
-		"Building slow==1.0\nerror: Failed to build `slow==1.0`\n  cause: The build backend returned an error\n  cause: Call to `backend.build_wheel` failed (exit status: 1)\n\n[stderr]\nline one\nline two\nline three\ngcc: command not found\n": "Failed to build `slow==1.0`; The build backend returned an error; Call to `backend.build_wheel` failed (exit status: 1) (the package's build said: line two | line three | gcc: command not found)",
+		"Using CPython 3.12.1\nerror: No solution found when resolving dependencies\n  cause: Because a was not found in the package registry and pack-x depends on a,\n      we can conclude that your requirements are unsatisfiable.\n":                                                         "No solution found when resolving dependencies; Because a was not found in the package registry and pack-x depends on a, we can conclude that your requirements are unsatisfiable.",
+		"  × No solution found when resolving dependencies:\n  ╰─▶ Because you require b>2\n      and b<1, we can conclude\n\n      hint: try something\n":                                                                                                                                         "No solution found when resolving dependencies:; Because you require b>2 and b<1, we can conclude",
+		"Building slow==1.0\nerror: Failed to build `slow==1.0`\n  cause: The build backend returned an error\n  cause: Call to `backend.build_wheel` failed (exit status: 1)\n\n[stderr]\nline one\nline two\nline three\ngcc: command not found\n":                                               "Failed to build `slow==1.0`; The build backend returned an error; Call to `backend.build_wheel` failed (exit status: 1) (the package's build said: line two | line three | gcc: command not found)",
+		"error: No solution found when resolving dependencies for split (markers: implementation_name == 'cpython' and sys_platform == 'linux')\n  cause: Because a==1 has no `implementation_name == 'cpython' and sys_platform == 'linux'`-compatible wheels and your project depends on a==1\n": "No solution found when resolving dependencies; Because a==1 has no wheels for this platform and your project depends on a==1",
 		"": "exit status 2",
 	} {
 		if got := uvReason(output, errors.New("exit status 2")); got != want {
 			t.Errorf("%q\n got %q\nwant %q", output, got, want)
+		}
+	}
+}
+
+func TestProgressSumsUpWhatUVAnnounces(t *testing.T) {
+	t.Parallel()
+	var progress uvProgress
+	for _, step := range [][2]string{
+		{"Resolved 28 packages in 1.2s", ""},
+		{"Downloading torch (873.1MiB)", "downloading, 0 MiB of 873 MiB in 0 of 1 files, now torch"},
+		{"Downloading numpy (16.1MiB)", "downloading, 0 MiB of 889 MiB in 0 of 2 files, now torch"},
+		{"Downloading triton (1.5GiB)", "downloading, 0 MiB of 2.4 GiB in 0 of 3 files, now triton"},
+		{" Downloaded triton", "downloading, 1.5 GiB of 2.4 GiB in 1 of 3 files, now torch"},
+		{" Downloaded torch", "downloading, 2.4 GiB of 2.4 GiB in 2 of 3 files, now numpy"},
+		{" Downloaded numpy", "downloading, 2.4 GiB of 2.4 GiB in 3 of 3 files"},
+		{"   Building slow==1.0", "compiling slow==1.0"},
+		{"   Building slower==1.0", "compiling slow==1.0, slower==1.0"},
+		{"      Built slow==1.0", "compiling slower==1.0"},
+		{"Prepared 28 packages in 20s", "linking"},
+		{" + torch==2.10.0", ""},
+	} {
+		if got := progress.line(step[0]); got != step[1] {
+			t.Errorf("%q: %q, want %q", step[0], got, step[1])
 		}
 	}
 }

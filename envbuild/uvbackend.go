@@ -155,7 +155,7 @@ func (r *uvRun) resolve(ctx context.Context, recipe Recipe, result *received) er
 		if err := os.WriteFile(project, content, 0o644); err != nil {
 			return fmt.Errorf("writing the project file: %w", err)
 		}
-		arguments := []string{"lock", "--python", r.job.Interpreter.Executable}
+		arguments := []string{"lock", "--python", prefixPython(r.job.Prefix)}
 		for _, name := range r.job.Upgrade {
 			if name == "*" {
 				arguments = append(arguments, "--upgrade")
@@ -296,12 +296,13 @@ func (r *uvRun) uv(ctx context.Context, doing string, arguments ...string) error
 	r.mutex.Unlock()
 	fmt.Fprintf(r.job.Log, "$ uv %s\n", strings.Join(arguments, " "))
 	order := guardOrder{Arguments: append([]string{r.tool.Path}, arguments...), Environ: r.environ, Directory: r.job.Revision, Lock: r.job.Busy}
+	var progress uvProgress
 	err := guarded(ctx, r.backend.guard, order, func(line string) {
 		r.mutex.Lock()
 		r.lines = append(r.lines, line)
 		r.mutex.Unlock()
 		fmt.Fprintln(r.job.Log, line)
-		if text := uvProgress(line); text != "" {
+		if text := progress.line(line); text != "" {
 			r.job.Report(Event{Time: now(), Kind: EventStep, Environment: r.job.Plan.Name, Text: text})
 		}
 	})

@@ -231,7 +231,7 @@ func (app *application) reportBuild(flags buildFlags, results []envbuild.Result,
 		if len(parts) == 0 {
 			parts = []string{"no isolated packs, nothing to build"}
 		}
-		fmt.Fprintf(app.stdout, "%s (%s)\n", strings.Join(parts, ", "), took.Round(time.Millisecond))
+		fmt.Fprintf(app.stdout, "%s (%s%s)\n", strings.Join(parts, ", "), took.Round(time.Millisecond), diskText(results))
 	}
 	switch {
 	case counts[envbuild.OutcomeFailed]+counts[envbuild.OutcomeCancelled] > 0:
@@ -240,6 +240,22 @@ func (app *application) reportBuild(flags buildFlags, results []envbuild.Result,
 		return &exitError{code: exitUsage}
 	}
 	return nil
+}
+
+// diskText says how much disk the environments that were built take.
+func diskText(results []envbuild.Result) string {
+	var built []string
+	for _, result := range results {
+		if result.Outcome == envbuild.OutcomeBuilt {
+			built = append(built, result.Revision)
+		}
+	}
+	if len(built) == 0 {
+		return ""
+	}
+	total, exclusive := envbuild.DiskUsage(built...)
+	return fmt.Sprintf(", %s on disk, of these %s not shared with uv's cache or another environment",
+		size(total), size(exclusive))
 }
 
 // printDiagnostics prints what is wrong with manifests. Notes are left to check: they are about what a plan's

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
-	"github.com/comfy-supervisor/comfy-supervisor/manifest"
 )
 
 // gcFlags are the flags of gc.
@@ -124,16 +123,16 @@ func (app *application) printGarbage(list []collected, deleting bool) error {
 			count++
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", one.Environment, one.Stack, filepath.Base(one.Revision),
-			manifest.FormatSize(one.Bytes), manifest.FormatSize(one.Exclusive), used, strings.ReplaceAll(state, "\n", " "))
+			size(one.Bytes), size(one.Exclusive), used, strings.ReplaceAll(state, "\n", " "))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	switch {
 	case deleting:
-		fmt.Fprintf(app.stdout, "%d deleted, %s freed\n", count, manifest.FormatSize(garbage))
+		fmt.Fprintf(app.stdout, "%d deleted, %s freed\n", count, size(garbage))
 	case count > 0:
-		fmt.Fprintf(app.stdout, "%d are garbage, %s would be freed; delete them with --delete\n", count, manifest.FormatSize(garbage))
+		fmt.Fprintf(app.stdout, "%d are garbage, %s would be freed; delete them with --delete\n", count, size(garbage))
 	default:
 		fmt.Fprintln(app.stdout, "nothing is garbage")
 	}

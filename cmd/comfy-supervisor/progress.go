@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/term"
 
@@ -23,13 +24,14 @@ type progress struct {
 	quiet    bool
 	terminal bool
 	width    int
-	order    []string          // environments with a live line, in the order in which they started
-	live     map[string]string // their text
-	drawn    int               // live lines on the screen
+	order    []string             // environments with a live line, in the order in which they started
+	live     map[string]string    // their text
+	detail   map[string]time.Time // when a log had an environment's last detail
+	drawn    int                  // live lines on the screen
 }
 
 func newProgress(app *application, asJSON, quiet bool) *progress {
-	p := &progress{out: app.stdout, json: asJSON, quiet: quiet, live: map[string]string{}}
+	p := &progress{out: app.stdout, json: asJSON, quiet: quiet, live: map[string]string{}, detail: map[string]time.Time{}}
 	if file, ok := app.stdout.(*os.File); ok && !asJSON && !quiet && term.IsTerminal(int(file.Fd())) {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 20 {
 			p.terminal, p.width = true, width
@@ -51,16 +53,22 @@ func (p *progress) event(event envbuild.Event) {
 		}
 	case p.terminal:
 		p.draw(event)
-	case event.Kind == envbuild.EventStep && isDetail(event.Text):
-		// of downloads a log needs no line for each
+	case event.Kind == envbuild.EventStep && isDetail(event.Text) && event.Time.Sub(p.detail[event.Environment]) < detailEvery:
+		// a log needs no line for each file
 	default:
+		if event.Kind == envbuild.EventStep && isDetail(event.Text) {
+			p.detail[event.Environment] = event.Time
+		}
 		fmt.Fprintf(p.out, "%s: %s\n", event.Environment, sentence(event))
 	}
 }
 
-// isDetail tells steps that are worth a moment on a terminal only.
+// detailEvery is how often a log without a terminal repeats how far downloads are.
+const detailEvery = 5 * time.Second
+
+// isDetail tells steps that follow each other quickly.
 func isDetail(text string) bool {
-	return strings.HasPrefix(text, "downloaded ") || strings.HasPrefix(text, "compiled ")
+	return strings.HasPrefix(text, "downloading, ") || strings.HasPrefix(text, "compil")
 }
 
 // sentence is an event's text as a line of a log.
