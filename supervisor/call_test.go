@@ -299,3 +299,60 @@ func TestTheLifeOfAWorkerIsTold(t *testing.T) {
 		}
 	}
 }
+
+func TestProgressArrivesInOrderAndCountsAsASignOfLife(t *testing.T) {
+	client := startDaemon(t, newTestOptions(t)).connect()
+	mustCall(t, client, "Echo", nil)
+	var seen []api.Progress
+	_, err := client.Call(testContext(t), api.Call{
+		Environment: "pack", Node: "Steps", Inputs: map[string]any{"count": 12, "seconds": 0.1}, Silence: 700 * time.Millisecond,
+		Progress: func(progress api.Progress) { seen = append(seen, progress) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 12 || seen[0] != (api.Progress{Value: 1, Max: 12, NodeID: "node 7"}) || seen[11].Value != 12 {
+		t.Errorf("got %+v", seen)
+	}
+}
+
+func TestAWorkersQuestionReachesTheThreadThatWaitsForItsCall(t *testing.T) {
+	options := newTestOptions(t)
+	startDaemon(t, options)
+	conn := dialRaw(t, options)
+	helloRaw(t, conn)
+	sendRaw(t, conn, wire.Message{ID: 9, Method: api.MethodCall, Params: json.RawMessage(`{"environment":"pack","node":"Ask","encoding":"json"}`)},
+		[]byte(`{"method":"test.question","params":{"x":1}}`)...)
+	question := readMessage(t, conn)
+	if question.Method != "test.question" || question.Lane != wire.LaneCaller || question.Call != 9 || string(question.Params) != `{"x":1}` {
+		t.Fatalf("got %+v", question)
+	}
+	sendRaw(t, conn, wire.Message{ID: question.ID, Result: json.RawMessage(`{"answer":42}`)})
+	frame, err := wire.ReadFrame(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := wire.DecodeMessage(frame.Header); err != nil || reply.ID != 9 || string(frame.Body) != `[{"answer":42}]` {
+		t.Errorf("got %s %s, %v", frame.Header, frame.Body, err)
+	}
+}
+
+func TestAWorkersQuestionThatNobodyAnswersFailsThere(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	_, err := daemon.connect().Call(testContext(t), api.Call{
+		Environment: "pack", Node: "Ask", Inputs: map[string]any{"method": "test.question", "params": map[string]any{}},
+	})
+	failure := wireError(t, err, wire.KindNodeRaised)
+	if !strings.Contains(failure.Message, "test.question") {
+		t.Errorf("got %v", failure)
+	}
+}
+
+func TestAnInputThatTheNodeLacksIsNamedWithTheNearest(t *testing.T) {
+	client := startDaemon(t, newTestOptions(t)).connect()
+	_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Strict", Inputs: map[string]any{"radios": 1}})
+	failure := wireError(t, err, wire.KindUnknownInput)
+	if failure.Data.Nearest != "radius" {
+		t.Errorf("got %+v", failure)
+	}
+}

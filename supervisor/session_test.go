@@ -156,10 +156,10 @@ func dialRaw(t *testing.T, options testOptions) *net.UnixConn {
 	return conn
 }
 
-// sendRaw sends one message.
-func sendRaw(t *testing.T, conn net.Conn, message wire.Message) {
+// sendRaw sends one message with a body.
+func sendRaw(t *testing.T, conn net.Conn, message wire.Message, body ...byte) {
 	t.Helper()
-	frame, err := wire.EncodeMessage(&message, nil)
+	frame, err := wire.EncodeMessage(&message, body)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,6 +103,30 @@ def Fill(byte, count):
     return (bytes([byte]) * count,)
 
 
+def _worker():
+    """This process's worker object, which packs have no business with."""
+    import gc
+
+    from comfy_supervisor_worker.worker import Worker
+
+    return next(found for found in gc.get_objects() if isinstance(found, Worker))
+
+
+def Steps(count, seconds):
+    """Reports progress at every step."""
+    worker = _worker()
+    for step in range(count):
+        time.sleep(seconds)
+        worker.report_progress(step + 1, count, "node 7")
+    return (count,)
+
+
+def Ask(method, params):
+    """Asks the caller's thread and returns what it says."""
+    reply, _ = _worker().ask_caller(method, params)
+    return (reply["result"],)
+
+
 def Orphan(marker, seconds=600):
     """Leaves a grandchild in a session of its own behind, whose PID is in the marker; then blocks."""
     code = (
@@ -120,8 +144,20 @@ def Orphan(marker, seconds=600):
     return ("done",)
 
 
-NODE_CLASS_MAPPINGS = {
+class Strict:
+    """Has inputs of its own, as nodes of real packs do."""
+
+    INPUT_TYPES = classmethod(lambda cls: {"required": {"radius": ("INT",)}})
+    RETURN_TYPES = ("INT",)
+    FUNCTION = "run"
+    CATEGORY = "test"
+
+    def run(self, radius):
+        return (radius,)
+
+
+NODE_CLASS_MAPPINGS = {"Strict": Strict} | {
     function.__name__: _node(function)
-    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Orphan)
+    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Orphan)
 }
 NODE_DISPLAY_NAME_MAPPINGS = {"Echo": "Echo what comes in"}
