@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -70,6 +71,9 @@ type stopOrder struct {
 // ServeLauncher is the body of the `worker` command: it serves one supervisor after another until its worker has ended
 // and the supervisor takes its leave, or none comes back. It needs what Launch puts into its environment.
 func ServeLauncher() {
+	// What a launcher does is wait and pass on. On one processor the next goroutine runs where the last one stopped, in
+	// place of being woken on another one: a round trip takes 44 us in place of 80.
+	runtime.GOMAXPROCS(1)
 	cookie := os.Getenv(handshake.MagicCookieKey)
 	l := &launcher{
 		worker:  os.Getenv(launcherVariable),

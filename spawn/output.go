@@ -41,9 +41,12 @@ func (s *lineSplitter) add(text []byte) {
 	if len(text) == 0 {
 		return
 	}
-	visible := bytes.TrimRight(text, "\r")
+	visible, last := text, -1
+	if bytes.IndexByte(text, '\r') >= 0 { // much faster than the two below, and nearly always enough
+		visible = bytes.TrimRight(text, "\r")
+		last = bytes.LastIndexByte(visible, '\r')
+	}
 	if len(visible) > 0 {
-		last := bytes.LastIndexByte(visible, '\r')
 		if s.atHome || last >= 0 {
 			s.line, s.cut = s.line[:0], 0
 		}

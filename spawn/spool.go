@@ -3,6 +3,7 @@ package spawn
 import (
 	"context"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -47,6 +48,7 @@ func (s *spool) read(stream string, from io.Reader) {
 			splitter.flush()
 			return
 		}
+		runtime.Gosched() // a flood must not hold up the frames
 	}
 }
 
