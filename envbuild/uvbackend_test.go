@@ -12,7 +12,7 @@ import (
 func TestAPinWithoutAWheelForThisPlatformIsLeftOutWithALine(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "comfy-aimdo", "0.4.11", "comfy-kitchen", "0.2.1")
-	file, content := makeWheel("comfy-aimdo", "0.4.11", "cp312-cp312-win_arm64", nil)
+	file, content := makeWheel("comfy-aimdo", "0.4.11", "py3-none-win_arm64", nil)
 	m.index.add("simple", file, content)
 	m.index.wheel("comfy-kitchen", "0.2.1", nil)
 	m.index.wheel("small", "1.0", nil)
