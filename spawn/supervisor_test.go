@@ -57,12 +57,20 @@ type testSupervisor struct {
 // startTestSupervisor launches a worker from a process of its own and returns the worker's record.
 func startTestSupervisor(t *testing.T, spec Spec) (*testSupervisor, Record) {
 	t.Helper()
-	spec.Log, spec.Phase = nil, nil
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &testSupervisor{command: exec.Command(self, supervisorArgument)}
+	return startTestSupervisorFrom(t, self, spec, func() {})
+}
+
+// startTestSupervisorFrom is startTestSupervisor with a binary, and something to do between the supervisor's start and
+// the launch.
+func startTestSupervisorFrom(t *testing.T, binary string, spec Spec, before func()) (*testSupervisor, Record) {
+	t.Helper()
+	spec.Log, spec.Phase = nil, nil
+	s := &testSupervisor{command: exec.Command(binary, supervisorArgument)}
+	var err error
 	s.command.Stderr = os.Stderr
 	if s.stdin, err = s.command.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -75,6 +83,7 @@ func startTestSupervisor(t *testing.T, spec Spec) (*testSupervisor, Record) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.kill)
+	before()
 	encoded := struct {
 		Spec
 		Log, Phase, Logger any

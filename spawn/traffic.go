@@ -15,8 +15,8 @@ import (
 // backlogBytes bounds what waits for a Python that does not read.
 const backlogBytes = 32 << 20
 
-// errNotReading is what sending to a Python that has not read for long ends with.
-var errNotReading = errors.New("the worker does not read what it is sent")
+// ErrNotReading is what sending to a Python that has not read for long ends with.
+var ErrNotReading = errors.New("the worker does not read what it is sent")
 
 // trafficConn is the supervisor's end of a Traffic stream: a wire.Conn whose Send never blocks. While Python reads,
 // frames go out on the caller's goroutine; otherwise they wait here and go out when the launcher reports progress.
@@ -76,7 +76,7 @@ func (c *trafficConn) Send(frame wire.Frame) error {
 		return err
 	}
 	if c.backlogBytes+len(buffer) > backlogBytes {
-		return fmt.Errorf("%d bytes are waiting: %w", c.backlogBytes, errNotReading)
+		return fmt.Errorf("%d bytes are waiting: %w", c.backlogBytes, ErrNotReading)
 	}
 	c.backlog = append(c.backlog, buffer)
 	c.backlogBytes += len(buffer)
