@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -183,11 +184,20 @@ func (d *Daemon) forward(w *worker, call *call) {
 		if tell {
 			d.tellCancel(w, call)
 		}
+	case errors.Is(err, spawn.ErrNotReading):
+		failure := wire.Errorf(wire.KindSilent, "the worker of %s does not read: too much waits for it already to send it the call of %s", call.environment, call.node)
+		failure.Data.Remedy = "a worker that is stuck ends with `comfy-supervisor restart " + call.environment + "`"
+		d.notSent(w, call, message, failure)
 	case isGone(err): // the end of the process answers the call
 	default:
-		d.undelivered(w.party, message.Files)
-		d.workerAnswered(w, call, &wire.Message{Error: wire.Errorf(wire.KindValue, "sending the call of %s: %v", call.node, err)}, nil)
+		d.notSent(w, call, message, wire.Errorf(wire.KindValue, "sending the call of %s: %v", call.node, err))
 	}
+}
+
+// notSent answers a call that could not be sent to a worker that lives.
+func (d *Daemon) notSent(w *worker, call *call, message *wire.Message, failure *wire.Error) {
+	d.undelivered(w.party, message.Files)
+	d.workerAnswered(w, call, &wire.Message{Error: failure}, nil)
 }
 
 // localAnswer answers a request that needed a ready worker and nothing else of it.

@@ -315,3 +315,116 @@ func TestWhatALauncherAndASupervisorLeaveWhenBothAreKilledIsRemovedAtTheNextStar
 		awaitEnd(t, pid, time.Second)
 	}
 }
+
+func TestASuspendedWorkerHoldsUpNobodyElseAndItsCallsAreRefusedBeforeTheyPileUp(t *testing.T) {
+	options := newTestOptions(t)
+	other := options.Environments[0]
+	other.Name = "other"
+	options.Environments = append(options.Environments, other)
+	daemon := startDaemon(t, options)
+	client := daemon.connect()
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	if _, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(python, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := contextWithCancel(t)
+	text := strings.Repeat("x", 900<<10)
+	failures := make(chan error, 200)
+	flooding := connectOperator(t, options)
+	for range 60 { // 54 MiB
+		go func() {
+			_, err := flooding.Call(ctx, api.Call{Environment: "pack", Node: "Echo", Inputs: map[string]any{"text": text}})
+			failures <- err
+		}()
+	}
+	failure := wireError(t, <-failures, wire.KindSilent)
+	if !strings.Contains(failure.Message, "does not read") || failure.Data.Remedy == "" {
+		t.Errorf("got %v", failure)
+	}
+	for range 20 {
+		if _, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Kill(python, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for range 59 {
+		if err := <-failures; err != nil {
+			wireError(t, err, wire.KindSilent)
+		}
+	}
+	cancel()
+	if result := mustCall(t, client, "Echo", nil); result.PythonPID != python {
+		t.Errorf("the worker was replaced")
+	}
+}
+
+func TestASuspendedLauncherHoldsUpNobodyElse(t *testing.T) {
+	options := newTestOptions(t)
+	other := options.Environments[0]
+	other.Name = "other"
+	options.Environments = append(options.Environments, other)
+	daemon := startDaemon(t, options)
+	client := daemon.connect()
+	mustCall(t, client, "Echo", nil)
+	if _, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"}); err != nil {
+		t.Fatal(err)
+	}
+	launcher := daemon.worker().LauncherPID
+	if err := syscall.Kill(launcher, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waiting := begin(testContext(t), client, api.Call{Node: "Echo"})
+	for range 20 {
+		if _, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if status, err := client.Status(testContext(t), api.StatusParams{}); err != nil || len(status.Workers) != 2 {
+		t.Errorf("status: %+v, %v", status, err)
+	}
+	if err := syscall.Kill(launcher, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := waiting.wait(t); err != nil {
+		t.Errorf("the call that met the suspended launcher: %v", err)
+	}
+}
+
+func TestAStopEndsASuspendedWorker(t *testing.T) {
+	options := newTestOptions(t)
+	options.StopGrace = 300 * time.Millisecond
+	daemon := startDaemon(t, options)
+	client := daemon.connect()
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	if err := syscall.Kill(python, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if stopped, err := client.Stop(testContext(t), api.StopParams{Environment: "pack"}); err != nil || len(stopped) != 1 {
+		t.Fatalf("stop: %v, %v", stopped, err)
+	}
+	awaitEnd(t, python, time.Second)
+	mustCall(t, client, "Echo", nil)
+}
+
+func TestAStopEndsAWorkerWhoseLauncherIsSuspended(t *testing.T) {
+	options := newTestOptions(t)
+	options.StopGrace = 300 * time.Millisecond
+	daemon := startDaemon(t, options)
+	client := daemon.connect()
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	if err := syscall.Kill(daemon.worker().LauncherPID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if stopped, err := client.Stop(testContext(t), api.StopParams{Environment: "pack"}); err != nil || len(stopped) != 1 {
+		t.Fatalf("stop: %v, %v", stopped, err)
+	}
+	t.Logf("it took %s", time.Since(begun))
+	awaitEnd(t, python, time.Second)
+	mustCall(t, client, "Echo", nil)
+}
