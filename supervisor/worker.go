@@ -358,6 +358,13 @@ func (d *Daemon) askStacks(peer *wire.Peer) string {
 	return stacks.Text
 }
 
+// How long a launcher may take to stop a tree by signals, and how long the kernel may take to end one. Both are reached
+// only when something is suspended or in uninterruptible sleep.
+const (
+	launcherStopTime = 3 * time.Second
+	killTime         = 10 * time.Second
+)
+
 // end ends a worker's process tree; own reports when that is done.
 func (d *Daemon) end(w *worker, force bool) {
 	d.mu.Lock()
@@ -366,16 +373,18 @@ func (d *Daemon) end(w *worker, force bool) {
 	if process == nil { // not launched, or not yet: cancelling the start ends what there is
 		return
 	}
-	// The tree is given longer than the grace time: first it is asked, then it is killed and waited for.
-	ctx, cancel := context.WithTimeout(context.Background(), w.limits.stopGrace+10*time.Second)
-	defer cancel()
 	if !force {
+		// Beyond the grace time the launcher has SIGTERM and SIGKILL to try; one that does not answer by then is stuck.
+		ctx, cancel := context.WithTimeout(context.Background(), w.limits.stopGrace+launcherStopTime)
 		err := process.Stop(ctx)
+		cancel()
 		if err == nil {
 			return
 		}
 		d.log.Warn().Err(err).Str("worker", w.id).Msg("stopping a worker failed, killing it")
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
 	if err := process.Kill(ctx); err != nil {
 		d.log.Error().Err(err).Str("worker", w.id).Msg("killing a worker failed")
 		d.event(api.Event{Kind: "worker.unkillable", Session: w.place.session.id, Environment: w.place.environment, Generation: w.generation, Cause: err.Error()})
