@@ -88,14 +88,14 @@ type Builder struct {
 	configuration Configuration
 	facts         Facts
 	store         *Store
-	indexes       *indexes
 	prober        prober
 
 	hostLock sync.Mutex
 	host     string // file name of the host facts in the store, once saved
 
 	toolLock sync.Mutex
-	tool     *uvTool // once found
+	tool     *uvTool  // once found
+	indexes  *indexes // once needed
 }
 
 // NewBuilder prepares builds for a host.
@@ -114,12 +114,17 @@ func NewBuilder(configuration Configuration, facts Facts) (*Builder, error) {
 		return nil, fmt.Errorf("the host facts are of %s/%s; environments for it can not be built on %s/%s", facts.Platform.OS,
 			facts.Platform.Arch, runtime.GOOS, runtime.GOARCH)
 	}
-	return &Builder{configuration: configuration, facts: facts, store: store, indexes: newIndexes(),
-		prober: prober{cache: configuration.Cache}}, nil
+	return &Builder{configuration: configuration, facts: facts, store: store, prober: prober{cache: configuration.Cache}}, nil
 }
 
 // Close ends the builder's idle connections.
-func (b *Builder) Close() { b.indexes.close() }
+func (b *Builder) Close() {
+	b.toolLock.Lock()
+	defer b.toolLock.Unlock()
+	if b.indexes != nil {
+		b.indexes.close()
+	}
+}
 
 // Plan decides for one manifest, without building.
 func (b *Builder) Plan(work Work) (*Plan, error) {
@@ -322,7 +327,10 @@ func (b *Builder) register(plan *Plan, revision string, mark *stamp, result *Res
 			result.Lines = append(result.Lines, line)
 		}
 	}
-	return b.store.writeRecord(plan, revision, mark, host)
+	if err := b.store.writeRecord(plan, revision, mark, host); err != nil {
+		return err
+	}
+	return b.store.supersede(plan)
 }
 
 // saveHost keeps the host's facts beside the records, once per build.

@@ -51,6 +51,32 @@ func TestAnEnvironmentGetsTheHostsTorchAndPinsInPlaceOfThePacks(t *testing.T) {
 	}
 }
 
+func TestROCmsCompilerComesFromTorchsIndexAndNothingElseDoes(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "torch", "2.9.1+rocm6.4")
+	m.index.torch("rocm6.4", "2.9.1", "rocm6.4", "pytorch-triton-rocm==3.5.1; platform_system == \"Linux\"", "shared")
+	for _, version := range []string{"3.5.1", "3.6.0"} {
+		file, content := makeWheel("pytorch-triton-rocm", version, "py3-none-any", nil)
+		m.index.add("torch/rocm6.4", file, content)
+	}
+	file, content := makeWheel("shared", "0.1", "py3-none-any", nil)
+	m.index.add("torch/rocm6.4", file, content)
+	m.index.wheel("shared", "2.0", nil)
+	facts := m.facts()
+	facts.GPU = GPUFacts{Present: true, Kind: "amd", Devices: []GPUDevice{{Kind: "amd"}}}
+	results := m.buildWith(t.Context(), facts, m.pack("one", ""))
+	if results[0].Outcome != OutcomeBuilt {
+		t.Fatal(results[0].Error)
+	}
+	got := installed(t, results[0], "torch", "pytorch-triton-rocm", "shared")
+	if want := map[string]string{"torch": "2.9.1+rocm6.4", "pytorch-triton-rocm": "3.5.1", "shared": "2.0"}; !maps.Equal(got, want) {
+		t.Errorf("installed %v, want %v", got, want)
+	}
+	if !strings.HasSuffix(results[0].Stack, "-torch2.9-rocm64") {
+		t.Errorf("stack %s", results[0].Stack)
+	}
+}
+
 func TestAnUnreachableTorchIndexIsAskedOnceAndTheDefaultIndexFollows(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "torch", "2.10.0+cu128")

@@ -117,6 +117,10 @@ func (s *Store) Find(name string, query Query) (Environment, error) {
 	if present := slices.DeleteFunc(slices.Clone(found), func(entry *record) bool { return !exists(entry.Manifest) }); len(present) > 0 {
 		found = present
 	}
+	if current := slices.DeleteFunc(slices.Clone(found), func(entry *record) bool { return entry.Superseded }); len(current) > 0 {
+		found = current
+	}
+	found = sameManifests(found)
 	if len(found) == 0 {
 		return Environment{}, notFound(name, named, entries, query)
 	}
@@ -138,6 +142,24 @@ func (s *Store) Find(name string, query Query) (Environment, error) {
 		return Environment{}, &NotBuiltError{Name: name, PackDirectory: environment.PackDirectory, Reason: "its interpreter " + environment.Python + " is gone"}
 	}
 	return environment, nil
+}
+
+// sameManifests keeps one record of each manifest: a pack that was built under two names of its folder, a link's and
+// its own, is one. The record written last counts.
+func sameManifests(entries []*record) []*record {
+	var kept []*record
+	for _, entry := range entries {
+		at := slices.IndexFunc(kept, func(other *record) bool {
+			return other.HostStack == entry.HostStack && sameFolder(other.Manifest, entry.Manifest)
+		})
+		switch {
+		case at < 0:
+			kept = append(kept, entry)
+		case entry.BuiltAt.After(kept[at].BuiltAt):
+			kept[at] = entry
+		}
+	}
+	return kept
 }
 
 // List returns the environments that a query admits, ordered by name and pack.

@@ -34,6 +34,10 @@ func TestANameIsLookedUpAmongTheComfyUIsPacksFirst(t *testing.T) {
 			t.Errorf("through a link: %+v %v", found, err)
 		}
 	}
+	m.mustBuild(OutcomeReused, filepath.Join(link, "custom_nodes", "ComfyUI-Sample"))
+	if _, err := m.store().Find("sample-nodes", Query{ComfyUI: m.comfyui, Stack: stack}); err != nil {
+		t.Errorf("one pack under two names of its folder: %v", err)
+	}
 	if err := os.RemoveAll(outside); err != nil {
 		t.Fatal(err)
 	}

@@ -105,6 +105,10 @@ func (s *Store) usage(folder, revision string, entries []*record) Usage {
 		if entry.Prefix != prefixOf(revision) {
 			continue
 		}
+		if entry.Superseded {
+			usage.records = append(usage.records, filepath.Join(s.records(), entry.file))
+			continue
+		}
 		usage.Packs = append(usage.Packs, entry.PackDirectory)
 		if entry.ComfyUI != "" && !slices.Contains(usage.ComfyUI, entry.ComfyUI) {
 			usage.ComfyUI = append(usage.ComfyUI, entry.ComfyUI)

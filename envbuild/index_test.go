@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -58,6 +59,12 @@ func (p *packageIndex) serve(w http.ResponseWriter, r *http.Request) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if place, file, found := cutLast(path, "/files/"); found {
+		if wheel, wanted := strings.CutSuffix(file, ".metadata"); wanted {
+			if metadata := wheelMetadata(p.files[place][wheel]); metadata != nil {
+				_, _ = w.Write(metadata)
+				return
+			}
+		}
 		content, exists := p.files[place][file]
 		if !exists {
 			http.NotFound(w, r)
@@ -87,6 +94,26 @@ func (p *packageIndex) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/html")
 	fmt.Fprintf(w, "<!DOCTYPE html><html><body>%s</body></html>", page.String())
+}
+
+// wheelMetadata is the METADATA of a wheel, nil when there is none.
+func wheelMetadata(wheel []byte) []byte {
+	archive, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
+	if err != nil {
+		return nil
+	}
+	for _, file := range archive.File {
+		if strings.HasSuffix(file.Name, ".dist-info/METADATA") {
+			if opened, err := file.Open(); err == nil {
+				defer opened.Close()
+				content, err := io.ReadAll(opened)
+				if err == nil {
+					return content
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func cutLast(text, separator string) (string, string, bool) {
@@ -134,18 +161,22 @@ func (p *packageIndex) wheel(name, version string, requires []string, extra ...s
 }
 
 // torch publishes a torch whose build kind is build, on torch's index of a kind or ("") on the default one.
-func (p *packageIndex) torch(place, version, build string) {
+func (p *packageIndex) torch(place, version, build string, requires ...string) {
 	local, cuda := version+"+"+build, "None"
 	if number, found := strings.CutPrefix(build, "cu"); found {
 		cuda = "'" + number[:len(number)-1] + "." + number[len(number)-1:] + "'"
+	}
+	hip := "None"
+	if number, found := strings.CutPrefix(build, "rocm"); found {
+		hip = "'" + number + ".1-abc'"
 	}
 	if place == "" {
 		place, local = "simple", version
 	} else {
 		place = "torch/" + place
 	}
-	file, content := makeWheel("torch", local, "py3-none-any", nil,
-		"torch/version.py", fmt.Sprintf("__version__ = '%s+%s'\ncuda: Optional[str] = %s\nhip: Optional[str] = None\n", version, build, cuda))
+	file, content := makeWheel("torch", local, "py3-none-any", requires,
+		"torch/version.py", fmt.Sprintf("__version__ = '%s+%s'\ncuda: Optional[str] = %s\nhip: Optional[str] = %s\n", version, build, cuda, hip))
 	p.add(place, file, content)
 }
 

@@ -1,6 +1,7 @@
 package envbuild
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,12 +14,15 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http/httpproxy"
 )
 
 // indexTimeout bounds one question to an index; connectTimeout the making of the connection.
@@ -72,15 +76,38 @@ type indexPage struct {
 // tells one.
 type indexLink struct{ name, target, hash string }
 
-func newIndexes() *indexes {
+// newIndexes speaks to indexes as the installer does: through the proxies and with the certificate authorities that
+// its variables name.
+func newIndexes(environ []string) (*indexes, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	transport.TLSHandshakeTimeout = connectTimeout
+	value := func(name string) string {
+		return cmp.Or(environValue(environ, name), environValue(environ, strings.ToLower(name)))
+	}
+	proxies := httpproxy.Config{HTTPProxy: cmp.Or(value("HTTP_PROXY"), value("ALL_PROXY")),
+		HTTPSProxy: cmp.Or(value("HTTPS_PROXY"), value("ALL_PROXY")), NoProxy: value("NO_PROXY")}
+	choose := proxies.ProxyFunc()
+	transport.Proxy = func(request *http.Request) (*url.URL, error) { return choose(request.URL) }
+	if file := environValue(environ, "SSL_CERT_FILE"); file != "" {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading the certificate authorities: %w; SSL_CERT_FILE or pip's cert names the file", err)
+		}
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(content) {
+			return nil, fmt.Errorf("%s holds no certificate; SSL_CERT_FILE or pip's cert names the file", file)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+	}
 	return &indexes{
 		client:      &http.Client{Transport: transport, Timeout: indexTimeout},
 		unreachable: map[string]error{},
 		pages:       map[string]*indexPage{},
-	}
+	}, nil
 }
 
 // close ends idle connections.
@@ -249,6 +276,63 @@ func pageLinks(contentType string, body []byte) ([]indexLink, error) {
 		})
 	}
 	return links, nil
+}
+
+// companions are the requirements of a wheel, a torch of one build kind, that only that build's index has: its
+// compiler, for the makes of card for which it is not on the default index.
+func (i *indexes) companions(ctx context.Context, index, name, version, python, platform string) ([]string, error) {
+	page, err := i.page(ctx, index, name)
+	if err != nil {
+		return nil, err
+	}
+	for _, link := range page.links {
+		file := link.name
+		if decoded, err := url.PathUnescape(file); err == nil {
+			file = decoded
+		}
+		parts, ok := splitWheel(file)
+		if !ok || !isExactly(parts.version, version) || !pythonFits(parts.python, parts.abi, python) || !platformFits(parts.platform, platform) {
+			continue
+		}
+		address, err := page.address.Parse(link.target)
+		if err != nil {
+			return nil, fmt.Errorf("the link of %s on %s: %w", file, index, err)
+		}
+		address.Fragment = ""
+		address.Path += ".metadata"
+		address.RawPath = ""
+		return i.requirements(ctx, index, address)
+	}
+	return nil, nil
+}
+
+// requirements reads which compilers a wheel's metadata requires. An index that does not offer metadata by itself
+// names none.
+func (i *indexes) requirements(ctx context.Context, index string, address *url.URL) ([]string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("the metadata %s: %w", redacted(address), err)
+	}
+	response, err := i.client.Do(request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, i.transportError(index, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, indexPageLimit))
+	if err != nil || response.StatusCode != http.StatusOK {
+		return nil, nil
+	}
+	var names []string
+	for line := range strings.Lines(string(body)) {
+		requirement, found := strings.CutPrefix(line, "Requires-Dist:")
+		if name := RequirementName(strings.TrimSpace(requirement)); found && strings.Contains(name, "triton") {
+			names = append(names, name)
+		}
+	}
+	return slices.Compact(names), nil
 }
 
 // fileVersions counts the wheels of each public version.

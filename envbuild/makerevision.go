@@ -113,14 +113,32 @@ func (b *Builder) backend(name string) (backend, error) {
 	if name != BackendUV {
 		return nil, fmt.Errorf("the backend %s: %w", name, errNeedsPixi)
 	}
-	guard := b.configuration.Guard
+	guard, err := b.configuration.Guard, error(nil)
 	if guard == nil {
-		var err error
 		if guard, err = guardProgram(); err != nil {
 			return nil, err
 		}
 	}
-	return &uvBackend{environ: b.configuration.Environ, guard: guard, indexes: b.indexes, find: b.findUV}, nil
+	environ := uvEnviron(b.configuration.Environ, pipPrefix(b.facts))
+	indexes, err := b.packageIndexes(environ)
+	if err != nil {
+		return nil, err
+	}
+	return &uvBackend{environ: environ, guard: guard, indexes: indexes, find: b.findUV}, nil
+}
+
+// packageIndexes are the indexes as one builder sees them: what one environment was told holds for the others.
+func (b *Builder) packageIndexes(environ []string) (*indexes, error) {
+	b.toolLock.Lock()
+	defer b.toolLock.Unlock()
+	if b.indexes == nil {
+		made, err := newIndexes(environ)
+		if err != nil {
+			return nil, err
+		}
+		b.indexes = made
+	}
+	return b.indexes, nil
 }
 
 // findUV looks for uv once per builder.

@@ -1,6 +1,7 @@
 package envbuild
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -179,6 +180,7 @@ func (s pipSettings) variablesForUV(environ []string, directory string) []string
 		set("HTTP_PROXY", proxy)
 		set("HTTPS_PROXY", proxy)
 	}
+	set("UV_HTTP_TIMEOUT", cmp.Or(s["timeout"], s["default-timeout"]))
 	if provider := s["keyring-provider"]; provider == "subprocess" {
 		set("UV_KEYRING_PROVIDER", provider)
 	}

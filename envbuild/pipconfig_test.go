@@ -39,6 +39,7 @@ no-index = true
 		"UV_FIND_LINKS=" + wheels + ",https://links.example/",
 		"UV_INSECURE_HOST=file.example",
 		"SSL_CERT_FILE=/etc/authority.pem",
+		"UV_HTTP_TIMEOUT=60",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -46,7 +47,7 @@ no-index = true
 
 	environ = append(environ, "PIP_INDEX_URL=https://variable.example/simple", "UV_INDEX=https://mine.example/simple", "SSL_CERT_DIR=/etc/ssl")
 	got = readPip(environ, "").variablesForUV(environ, folder)
-	want = []string{"UV_DEFAULT_INDEX=https://variable.example/simple", want[2], want[3]}
+	want = []string{"UV_DEFAULT_INDEX=https://variable.example/simple", want[2], want[3], want[5]}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

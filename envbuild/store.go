@@ -88,8 +88,11 @@ type record struct {
 	PythonVersion  string            `json:"python_version"`
 	Variables      map[string]string `json:"variables,omitempty"`
 	Options        json.RawMessage   `json:"options"`
-	Host           string            `json:"host"` // file name in hosts/
-	BuiltAt        time.Time         `json:"built_at"`
+	Host           string            `json:"host"`        // file name in hosts/
+	HostPython     string            `json:"host_python"` // the host's interpreter
+	// Superseded says that the same host has since been given an environment for another stack.
+	Superseded bool      `json:"superseded,omitempty"`
+	BuiltAt    time.Time `json:"built_at"`
 
 	file string // name of the record's own file
 }
@@ -136,7 +139,7 @@ func (s *Store) writeRecord(plan *Plan, revision string, mark *stamp, host strin
 		PackDirectory: plan.PackDirectory, NodesDirectory: plan.NodesDirectory, Manifest: plan.Manifest,
 		ComfyUI: plan.facts.ComfyUI.Directory, PlanHash: plan.Hash, Backend: plan.Recipe.Backend, Inputs: plan.Inputs, Revision: filepath.Base(revision),
 		Prefix: prefixOf(revision), PythonVersion: mark.Python, Variables: plan.Variables, Options: options,
-		Host: host, BuiltAt: mark.BuiltAt,
+		Host: host, HostPython: plan.facts.Python.Executable, BuiltAt: mark.BuiltAt,
 	}
 	content, err := json.MarshalIndent(entry, "", "  ")
 	if err != nil {
@@ -152,6 +155,37 @@ func (s *Store) writeRecord(plan *Plan, revision string, mark *stamp, host strin
 	}
 	if err := writeAtomically(file, content, 0o600); err != nil {
 		return fmt.Errorf("registering %s: %w", plan.Name, err)
+	}
+	return nil
+}
+
+// supersede marks the records by which a plan's manifest and host had an environment for another stack: that host's
+// torch or Python has changed since.
+func (s *Store) supersede(plan *Plan) error {
+	if plan.facts.Python.Executable == "" {
+		return nil // a host on paper may be several machines
+	}
+	entries, err := os.ReadDir(s.records())
+	if err != nil {
+		return fmt.Errorf("looking for earlier records of %s: %w", plan.Name, err)
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), plan.Name+"_") || entry.Name() == recordName(plan) {
+			continue
+		}
+		file := filepath.Join(s.records(), entry.Name())
+		other, err := loadRecord(file)
+		if err != nil || other.Superseded || other.Manifest != plan.Manifest || other.HostPython != plan.facts.Python.Executable {
+			continue
+		}
+		other.Superseded = true
+		content, err := json.MarshalIndent(other, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encoding the record of %s: %w", plan.Name, err)
+		}
+		if err := writeAtomically(file, append(content, '\n'), 0o600); err != nil {
+			return fmt.Errorf("registering %s: %w", plan.Name, err)
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +24,7 @@ const projectName = "pyproject.toml"
 // packages from single indexes, writes hashes down and shares its cache of wheels. (`uv pip compile` to a
 // pylock.toml does the first two; installing from it then downloads every wheel again, seen with 0.13.9.)
 type uvBackend struct {
-	environ []string
+	environ []string // of uv, but for what differs between environments
 	guard   []string
 	indexes *indexes
 	// find returns the uv to use; it is looked for when the first environment needs it, once per build.
@@ -41,8 +42,8 @@ var droppedVariables = []string{
 }
 
 // uvEnviron is the environment of uv: the caller's, without what would bend the plan, with pip's settings.
-// interpreterPrefix is where the pip whose settings count may have a file of its own, prefix what is built.
-func uvEnviron(environ []string, interpreterPrefix, prefix string) []string {
+// pip is the prefix of the Python whose pip's settings count; they may have a file there.
+func uvEnviron(environ []string, pip string) []string {
 	kept := make([]string, 0, len(environ)+8)
 	for _, line := range environ {
 		name, _, _ := strings.Cut(line, "=")
@@ -54,9 +55,16 @@ func uvEnviron(environ []string, interpreterPrefix, prefix string) []string {
 	if err != nil {
 		working = string(filepath.Separator)
 	}
-	kept = append(kept, readPip(environ, interpreterPrefix).variablesForUV(environ, working)...)
-	return append(kept, "UV_PYTHON_DOWNLOADS=never", "UV_NO_PROGRESS=1", "NO_COLOR=1",
-		"UV_PROJECT_ENVIRONMENT="+prefix)
+	kept = append(kept, readPip(environ, pip).variablesForUV(environ, working)...)
+	return append(kept, "UV_PYTHON_DOWNLOADS=never", "UV_NO_PROGRESS=1", "NO_COLOR=1")
+}
+
+// pipPrefix is the prefix of the host's interpreter, whose pip is the one that the operator has set up.
+func pipPrefix(facts Facts) string {
+	if facts.Python.Executable == "" {
+		return ""
+	}
+	return filepath.Dir(filepath.Dir(facts.Python.Executable))
 }
 
 func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
@@ -68,7 +76,7 @@ func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
 	result.Installer = fmt.Sprintf("uv %s (%s)", tool.Version, tool.Source)
 	recipe := job.Plan.Recipe
 	run := uvRun{backend: b, job: job, tool: tool,
-		environ: uvEnviron(b.environ, filepath.Dir(filepath.Dir(job.Interpreter.Executable)), job.Prefix)}
+		environ: append(slices.Clone(b.environ), "UV_PROJECT_ENVIRONMENT="+job.Prefix)}
 
 	job.step("making the environment with Python %s (%s)", job.Interpreter.Version, job.Interpreter.Source)
 	if err := run.uv(ctx, "uv venv", "venv", "--no-project", "--relocatable", "--prompt", job.Plan.Name,
@@ -139,6 +147,9 @@ func (r *uvRun) resolve(ctx context.Context, recipe Recipe, result *received) er
 		return err
 	}
 	result.Index = index
+	if recipe, err = r.addCompanions(ctx, recipe, index); err != nil {
+		return err
+	}
 	defer func() { result.Exact = slices.Concat(recipe.Family, recipe.Pins) }()
 	if r.job.Preferences != "" {
 		if err := copyFile(r.job.Preferences, lock); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -214,6 +225,35 @@ func (r *uvRun) chooseIndex(ctx context.Context, recipe Recipe) (string, error) 
 		return "", nil
 	}
 	return "", fmt.Errorf("the torch family of %s: %w", r.job.Plan.Name, err)
+}
+
+// addCompanions names what torch requires and only its own index has, so that uv takes it from there: ROCm's and
+// Intel's triton. CUDA's is on the default index like the rest of what torch requires.
+func (r *uvRun) addCompanions(ctx context.Context, recipe Recipe, index string) (Recipe, error) {
+	if index == "" || recipe.Torch == "cpu" || strings.HasPrefix(recipe.Torch, "cu") {
+		return recipe, nil
+	}
+	sources := maps.Clone(recipe.Sources)
+	for _, requirement := range recipe.Family {
+		name, version, _ := strings.Cut(requirement, "==")
+		if name != "torch" {
+			continue
+		}
+		names, err := r.backend.indexes.companions(ctx, index, name, version, recipe.Python, recipe.Platform)
+		if err != nil {
+			return recipe, fmt.Errorf("asking what torch %s requires: %w", version, err)
+		}
+		for _, companion := range names {
+			if sources == nil {
+				sources = map[string]Source{}
+			}
+			recipe.Requirements = append(slices.Clone(recipe.Requirements), companion)
+			sources[companion] = Source{Index: index}
+			r.job.line("%s from %s: torch requires it", companion, index)
+		}
+	}
+	recipe.Sources = sources
+	return recipe, nil
 }
 
 // verify checks that the packages that must not differ from the host's do not, and reads which build of torch came.

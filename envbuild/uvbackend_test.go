@@ -204,8 +204,18 @@ func TestTwoStacksOfOnePackLiveSideBySide(t *testing.T) {
 			t.Errorf("%s: %+v %v", stack, found, err)
 		}
 	}
+	// Of one host the stack that it has now is meant, and the other environment is nobody's.
+	if found, err := m.store().Find("one-nodes", Query{AnyStack: true}); err != nil || found.Prefix != second.Prefix {
+		t.Errorf("%+v %v", found, err)
+	}
+	if usage := m.usages(0); !usage[first.Revision].Collectable || usage[second.Revision].Collectable {
+		t.Errorf("%+v", usage)
+	}
 	m.install("torch", "2.10.0+cpu")
 	m.mustBuild(OutcomeUnchanged, pack)
+	if found, err := m.store().Find("one-nodes", Query{AnyStack: true}); err != nil || found.Prefix != first.Prefix {
+		t.Errorf("%+v %v", found, err)
+	}
 }
 
 func BenchmarkUnchangedBuildOfFortyPacks(b *testing.B) {
