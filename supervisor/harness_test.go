@@ -106,9 +106,11 @@ var python = sync.OnceValues(func() (string, error) {
 })
 
 // newTestOptions is the usual configuration, with its own short runtime folder.
-func newTestOptions(t *testing.T) testOptions {
+func newTestOptions(t testing.TB) testOptions {
 	t.Helper()
-	t.Parallel() // daemons of different folders know nothing of each other
+	if test, ok := t.(*testing.T); ok {
+		test.Parallel() // daemons of different folders know nothing of each other
+	}
 	interpreter, err := python()
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +149,7 @@ func newTestOptions(t *testing.T) testOptions {
 
 // testDaemon is a daemon that runs in the test's own process.
 type testDaemon struct {
-	t       *testing.T
+	t       testing.TB
 	options testOptions
 	daemon  *Daemon
 	log     *syncBuffer
@@ -157,7 +159,7 @@ type testDaemon struct {
 }
 
 // startDaemon starts a daemon and ends it with the test, when nothing of it may be left.
-func startDaemon(t *testing.T, options testOptions) *testDaemon {
+func startDaemon(t testing.TB, options testOptions) *testDaemon {
 	t.Helper()
 	config := options.config()
 	log := &syncBuffer{}
@@ -202,7 +204,7 @@ func (d *testDaemon) end() {
 }
 
 // nothingLeft checks that a daemon's runtime folder is empty and that no process of its workers lives.
-func nothingLeft(t *testing.T, options testOptions) {
+func nothingLeft(t testing.TB, options testOptions) {
 	t.Helper()
 	entries, err := os.ReadDir(options.Runtime)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -217,7 +219,7 @@ func nothingLeft(t *testing.T, options testOptions) {
 }
 
 // processesMentioning lists processes whose command line or environment names a path of the test's own.
-func processesMentioning(t *testing.T, path string) []string {
+func processesMentioning(t testing.TB, path string) []string {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -237,12 +239,12 @@ func processesMentioning(t *testing.T, path string) []string {
 // connect introduces a client of the operator.
 func (d *testDaemon) connect() *api.Client { return connectOperator(d.t, d.options) }
 
-func connectOperator(t *testing.T, options testOptions) *api.Client {
+func connectOperator(t testing.TB, options testOptions) *api.Client {
 	t.Helper()
 	return connectAs(t, options, api.Options{})
 }
 
-func connectAs(t *testing.T, options testOptions, with api.Options) *api.Client {
+func connectAs(t testing.TB, options testOptions, with api.Options) *api.Client {
 	t.Helper()
 	with.Socket = options.config().Socket
 	if with.Name == "" {
@@ -260,7 +262,7 @@ func connectAs(t *testing.T, options testOptions, with api.Options) *api.Client 
 }
 
 // testContext ends with the test, or when something takes far too long.
-func testContext(t *testing.T) context.Context {
+func testContext(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLong)
 	t.Cleanup(cancel)
@@ -390,7 +392,7 @@ func (d *testDaemon) worker() api.Worker {
 	return onlyWorker(d.t, d.connect(), "pack")
 }
 
-func onlyWorker(t *testing.T, client *api.Client, environment string) api.Worker {
+func onlyWorker(t testing.TB, client *api.Client, environment string) api.Worker {
 	t.Helper()
 	status, err := client.Status(testContext(t), api.StatusParams{Variables: true})
 	if err != nil {
