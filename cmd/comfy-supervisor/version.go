@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/comfy-supervisor/comfy-supervisor/memory/probe"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 )
 
@@ -20,6 +21,7 @@ type versionReport struct {
 	Platform string `json:"platform"`
 	CGO      bool   `json:"cgo"`
 	Protocol int    `json:"protocol"`
+	Cards    string `json:"cards"` // how this build reads graphics cards, or why it does not
 }
 
 func newVersionReport() versionReport {
@@ -28,6 +30,7 @@ func newVersionReport() versionReport {
 		Go:       runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Protocol: wire.ProtocolVersion,
+		Cards:    probe.CardSupport,
 	}
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -74,6 +77,7 @@ func newVersionCommand(app *application) *cobra.Command {
 			fmt.Fprintf(table, "platform\t%s\n", report.Platform)
 			fmt.Fprintf(table, "cgo\t%t\n", report.CGO)
 			fmt.Fprintf(table, "protocol\t%d\n", report.Protocol)
+			fmt.Fprintf(table, "cards\t%s\n", report.Cards)
 			return table.Flush()
 		},
 	}
