@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -38,6 +39,7 @@ func (b *Books) Ask(now time.Time, ask Ask) Outcome {
 	if wrong := repairAsk(&ask); wrong != nil {
 		out.Events = append(out.Events, Event{Kind: EventObjection, Party: ask.Party, Device: ask.Device, Cause: "repaired", Terms: wrong})
 	}
+	b.use(now, m, ask.Models)
 	c := b.card(ask.Device)
 	for _, older := range b.waitersOf(ask.Party) {
 		if older.card == c {
@@ -60,6 +62,34 @@ func (b *Books) Ask(now time.Time, ask Ask) Outcome {
 	c.queue = append(c.queue, w)
 	b.renew(now, m)
 	return b.settle(now, out)
+}
+
+// modelsKept is how many models of a party are remembered by their use.
+const modelsKept = 256
+
+// use notes that models are used, and forgets the longest unused when there are too many.
+func (b *Books) use(now time.Time, m *member, models []string) {
+	for _, name := range models {
+		b.rhythm(m.party.Session).use(now, used{m.party.Environment, name})
+		reuse := m.models[name]
+		if reuse == nil {
+			if m.models == nil {
+				m.models = make(map[string]*Reuse)
+			}
+			reuse = &Reuse{}
+			m.models[name] = reuse
+		}
+		reuse.Used(now)
+	}
+	for len(m.models) > modelsKept {
+		oldest := ""
+		for name, reuse := range m.models {
+			if oldest == "" || cmp.Or(reuse.Last.Compare(m.models[oldest].Last), cmp.Compare(name, oldest)) < 0 {
+				oldest = name
+			}
+		}
+		delete(m.models, oldest)
+	}
 }
 
 // limit applies an operator's cap to an ask: what does not fit under it is not admitted, and a cap under which not even
@@ -93,12 +123,17 @@ func (b *Books) Withdraw(now time.Time, ask string) Outcome {
 	return b.settle(now, out)
 }
 
-// Resident notes that a load has ended and its weights are on the device. Its lease then covers the computation alone,
-// as soon as a reading of the card has seen the weights.
-func (b *Books) Resident(now time.Time, ask string) Outcome {
+// Resident notes that a load has ended and its weights are on the device. held is what the process holds there at that
+// moment, as its census counts; below 0: it did not say. The lease then covers the computation alone, as soon as a reading
+// of the card has seen the weights.
+func (b *Books) Resident(now time.Time, ask string, held Bytes) Outcome {
 	var out Outcome
 	if lease := b.leases[ask]; lease != nil && lease.residentAt.IsZero() {
 		lease.residentAt, lease.RenewedAt = now, now
+		if held >= 0 {
+			loaded := max(0, min(held, plausible)-lease.heldBefore)
+			lease.workBase = addBytes(addBytes(lease.base, loaded), lease.context)
+		}
 		c := b.cards[lease.Device]
 		if len(c.queue) > 0 {
 			b.wantReading(now, c, &out)
@@ -182,17 +217,48 @@ func (b *Books) pictured(now time.Time, c *card, out *Outcome) bool {
 	return c.wanted.IsZero()
 }
 
+// line is the queue of one card as an ask finds it.
+type line struct {
+	available Bytes // what no live lease holds back
+	room      Bytes // what would be free if all but those who wait had finished
+	// ahead is wanted by earlier asks; of that, aheadAlone by those that wait for nobody in the queue.
+	ahead, aheadAlone Bytes
+}
+
+func (b *Books) newLine(c *card) line {
+	return line{available: b.available(c), room: b.roomWithoutWaiters(c)}
+}
+
+// before is what is kept for asks before this one. An ask that waits for bytes which another keeps while it waits itself
+// does not hold that other back: else both would wait for ever.
+func (l *line) before(w *waiter) Bytes {
+	if w.keeps() {
+		return l.aheadAlone
+	}
+	return l.ahead
+}
+
+// wait adds an ask that could not be granted.
+func (l *line) wait(want Bytes) {
+	l.ahead = addBytes(l.ahead, want)
+	if want <= l.room {
+		l.aheadAlone = addBytes(l.aheadAlone, want)
+	}
+}
+
+// keeps tells whether an ask's party keeps bytes on the card for its load, which others may wait for.
+func (w *waiter) keeps() bool { return w.ask.Keep > 0 }
+
 // admit goes through one card's queue in the order of asking and grants what fits.
 func (b *Books) admit(now time.Time, c *card, out *Outcome) {
-	available := b.available(c)
-	var ahead Bytes // wanted by earlier asks that still wait
+	l := b.newLine(c)
 	for _, w := range slices.Clone(c.queue) {
 		reach := b.reach(w)
 		want := min(w.need.total, max(0, reach))
-		fits := available-ahead >= want
-		overtakes := !fits && available >= want && w.need.total == want && b.mayOvertake(c, w)
+		fits := l.available-l.before(w) >= want
+		overtakes := !fits && l.available >= want && w.need.total == want && b.mayOvertake(c, w)
 		if !fits && !overtakes {
-			ahead = addBytes(ahead, want)
+			l.wait(want)
 			continue
 		}
 		verdict, cause := Granted, CauseFits
@@ -202,25 +268,24 @@ func (b *Books) admit(now time.Time, c *card, out *Outcome) {
 		if overtakes {
 			b.noteOvertaking(c, w)
 		}
-		available -= b.grant(now, w, verdict, cause, available, reach, out)
+		l.available -= b.grant(now, w, verdict, cause, l.available, reach, out)
 	}
 }
 
 // request asks for what the asks that still wait on a card lack.
 func (b *Books) request(now time.Time, c *card, out *Outcome) {
-	available := b.available(c)
-	var ahead Bytes
+	l := b.newLine(c)
 	for _, w := range c.queue {
 		reach := b.reach(w)
 		want := min(w.need.total, max(0, reach))
-		b.planReleases(now, w, addBytes(addBytes(ahead, want), -available), tierOtherHost, out)
+		b.planReleases(now, w, addBytes(addBytes(l.before(w), want), -l.available), tierOtherHost, out)
 		if !w.told {
 			w.told = true
 			out.Events = append(out.Events, Event{Kind: EventWaiting, Party: w.ask.Party, Device: c.device, Cause: "short_of_memory",
-				Terms: append(slices.Clone(w.need.terms), Amount("free", c.reading.Free), Amount("promised to others", c.reading.Free-available),
-					Amount("wanted by earlier asks", ahead), Amount("within reach", reach))})
+				Terms: append(slices.Clone(w.need.terms), Amount("free", c.reading.Free), Amount("promised to others", c.reading.Free-l.available),
+					Amount("wanted by earlier asks", l.before(w)), Amount("within reach", reach))})
 		}
-		ahead = addBytes(ahead, want)
+		l.wait(want)
 	}
 }
 
@@ -287,7 +352,10 @@ func (b *Books) force(now time.Time, w *waiter, cause string, out *Outcome) {
 func (b *Books) lease(now time.Time, w *waiter, bytes Bytes, forced bool) {
 	h := b.holder(w.member, w.card.device)
 	lease := &Lease{Ask: w.ask.ID, Party: w.ask.Party, Device: w.card.device, Bytes: bytes, Forced: forced,
-		GrantedAt: now, RenewedAt: now, work: min(w.need.work, bytes), base: h.confirmed}
+		GrantedAt: now, RenewedAt: now, work: min(w.need.work, bytes), base: h.confirmed, workBase: -1, heldBefore: h.reported.Held}
+	if !w.ask.Context {
+		lease.context = b.rules.ContextFloor
+	}
 	b.leases[lease.Ask] = lease
 	w.card.leases = append(w.card.leases, lease)
 }
@@ -296,28 +364,34 @@ func (b *Books) lease(now time.Time, w *waiter, bytes Bytes, forced bool) {
 func (b *Books) conclude(now time.Time, w *waiter, verdict Verdict, cause string, held, available, reach Bytes, out *Outcome) {
 	b.remove(w)
 	others := max(0, w.card.reading.Free-available)
+	usable, own := b.usable(w, available)
+	var headroom Bytes
+	if w.ask.Paged {
+		pages := addBytes(b.holder(w.member, w.card.device).charge, usable-min(usable, w.need.work))
+		headroom = min(max(PagerFloor, addBytes(w.card.reading.Total-w.card.reading.Driver, -pages)), PagerHeadroomLimit)
+	}
 	b.answer(out, Answer{Ask: w.ask.ID, Party: w.ask.Party, Device: w.card.device, Verdict: verdict, Cause: cause, Lease: held,
-		Reserve: b.reserveFor(w, available), Waited: elapsed(w.since, now),
+		Reserve: w.ask.Load.Reserve + float64(own-usable), Headroom: headroom, Waited: elapsed(w.since, now),
 		Terms: append(slices.Clone(w.need.terms), Amount("free", w.card.reading.Free), Amount("promised to others", others),
 			Amount("available", available), Amount("within reach", reach), Amount("lease", held), Span("waited", elapsed(w.since, now)),
 			Fact("read from", string(w.card.reading.Source)))})
 }
 
-// reserveFor is the EXTRA_RESERVED_VRAM under which upstream's own sum, made from the process's own reading of free
-// memory, leaves alone what is promised to others, what a process-local reading does not see, and what is beyond an
-// operator's cap.
-func (b *Books) reserveFor(w *waiter, available Bytes) float64 {
+// usable is what of a card a load may take, and own what the loading process itself reads as free. The difference is what
+// upstream's own sum must leave alone: bytes promised to others, bytes that a process-local reading does not see, and what
+// is beyond an operator's cap.
+func (b *Books) usable(w *waiter, available Bytes) (usable, own Bytes) {
 	reading := &w.card.reading
 	held := b.holder(w.member, w.card.device).charge
-	own := reading.Free // what the process itself reads as free
+	own = reading.Free
 	if reading.ProcessLocal {
 		own = max(reading.Free, reading.Total-reading.Driver-held)
 	}
-	usable := min(available, reading.Free)
+	usable = min(max(0, available), reading.Free)
 	if limit := w.member.vramCap; limit > 0 {
 		usable = min(usable, max(0, limit-held))
 	}
-	return w.ask.Load.Reserve + float64(max(0, addBytes(own, -max(0, usable))))
+	return usable, own
 }
 
 // drop answers an ask that nobody waits for any more.

@@ -115,7 +115,7 @@ func TestTwoLoadsThatAskAtOnceAreNotPromisedTheSameBytes(t *testing.T) {
 	// the first load ends, computes, and its call ends: then it can be asked
 	b.free -= 14 * GiB
 	b.hold(one, 1, 14*GiB)
-	b.take(b.books.Resident(b.now, "1"))
+	b.take(b.books.Resident(b.now, "1", -1))
 	b.read()
 	b.want(b.answered("2"), "waits")
 	b.want(b.asked(), "")
@@ -138,7 +138,7 @@ func TestALeaseCoversTheComputationUntilTheCallEnds(t *testing.T) {
 	b.want(b.answered("1"), "granted/fits")
 	b.free -= 10 * GiB
 	b.hold(one, 1, 10*GiB)
-	b.take(b.books.Resident(b.now, "1"))
+	b.take(b.books.Resident(b.now, "1", -1))
 	b.read()
 	// 14 GiB are free, 6 of them for the computation that has not begun
 	b.ask("2", two, 7*GiB)
@@ -166,14 +166,63 @@ func TestReleasesAreAskedInTheOrderOfTheirCost(t *testing.T) {
 		b.take(b.books.Census(b.now, Census{Party: party, Sequence: 1, Devices: []DeviceCensus{{Device: "card", Held: 2 * GiB, Overhead: 1,
 			Models: []ModelCensus{{Name: "m", Size: 2 * GiB, Resident: 2 * GiB}}}}}))
 	}
-	for _, party := range []Party{one, two, foreignHostsWork} {
-		b.hold(party, 1, 2*GiB)
-	}
+	b.hold(one, 1, 2*GiB)
+	b.hold(two, 1, 3*GiB)
+	b.hold(foreignHostsWork, 1, 1*GiB)
 	b.read()
 	b.busy(three)
 	b.ask("1", three, 20*GiB)
-	b.want(b.asked(), "partial_release a/one#1 2.00 GiB; free_memory a/host 2.00 GiB; partial_release a/two#1 2.00 GiB; "+
-		"partial_release b/other#1 2.00 GiB; free_memory b/host 2.00 GiB")
+	b.want(b.asked(), "partial_release a/one#1 2.00 GiB; partial_release a/two#1 3.00 GiB; free_memory a/host 2.00 GiB; "+
+		"partial_release b/other#1 1.00 GiB; free_memory b/host 2.00 GiB")
+}
+
+func TestOfWhatIsIdleTheModelThatIsUsedAgainLastGoesFirstAndTheOthersAreKept(t *testing.T) {
+	b := newBench(t, 0, hostA, one, two)
+	census := func(party Party, sequence uint64, models ...string) {
+		device := DeviceCensus{Device: "card", Overhead: 1}
+		for _, name := range models {
+			device.Models = append(device.Models, ModelCensus{Name: name, Size: 4 * GiB, Resident: 4 * GiB})
+			device.Held += 4 * GiB
+		}
+		b.take(b.books.Census(b.now, Census{Party: party, Sequence: sequence, Devices: []DeviceCensus{device}}))
+	}
+	load := func(party Party, model string) {
+		b.take(b.books.Phase(b.now, party, Busy, false))
+		b.read()
+		id := fmt.Sprint(party, model, b.now.Unix())
+		b.take(b.books.Ask(b.now, Ask{ID: id, Party: party, Device: "card", Context: true, Models: []string{model}, Load: Load{Minimum: -1}}))
+		b.take(b.books.Phase(b.now, party, Ready, false))
+		b.now = b.now.Add(5 * time.Second)
+	}
+	// a workflow: the host encodes, the host draws, one refines, two upscales
+	for prompt := range 3 {
+		b.books.Prompt(b.now, "a", "workflow")
+		b.free = 24 * GiB
+		b.read()
+		load(hostA, "encoder")
+		load(hostA, "painter")
+		load(one, "refiner")
+		if prompt < 2 {
+			load(two, "upscaler")
+			b.books.Prompt(b.now, "a", "")
+			b.now = b.now.Add(20 * time.Second)
+		}
+	}
+	// the third time round two's turn has come, and the card is full: the encoder is needed soonest, the refiner last
+	census(hostA, 1, "encoder", "painter")
+	census(one, 1, "refiner")
+	b.free = 0
+	b.read()
+	b.busy(two)
+	b.actions = nil
+	b.ask("last", two, 2*GiB)
+	b.want(b.asked(), "partial_release a/one#1 3.25 GiB")
+	b.take(b.books.Gone(b.now, one))
+	b.read()
+	// of the host, which is all that is left, the painter is used later than the encoder
+	if len(b.actions) != 1 || b.actions[0].Kind != FreeMemory || fmt.Sprint(b.actions[0].Keep) != "[encoder]" {
+		t.Errorf("%v", b.actions)
+	}
 }
 
 func TestAReleaseAsksForNoMoreThanIsShortAndTheSlack(t *testing.T) {

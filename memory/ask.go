@@ -7,6 +7,8 @@ type Ask struct {
 	ID     string `json:"id"` // unique; asking again with the same ID gets the same answer
 	Party  Party  `json:"party"`
 	Device string `json:"device"`
+	// Models are the names of the models of the load, as a census calls them.
+	Models []string `json:"models,omitempty"`
 	// Load is what load_models_gpu was called with.
 	Load Load `json:"load"`
 	// Advice is the activation that was measured for this node before, in bytes; it only ever raises the estimate.
@@ -53,6 +55,9 @@ type Answer struct {
 	// Reserve is the EXTRA_RESERVED_VRAM for this load, in bytes: the process's own and what is promised to others, so
 	// that upstream's own sum leaves their bytes alone.
 	Reserve float64 `json:"reserve"`
+	// Headroom is what the pager of a paged load must leave free on the card, in bytes: what is neither its own nor in the
+	// lease, and what computing takes. 0: not a paged load.
+	Headroom Bytes `json:"headroom,omitempty"`
 	// Waited is the time from the ask to this answer.
 	Waited time.Duration `json:"waited"`
 	Terms  Terms         `json:"terms"`
@@ -157,6 +162,9 @@ type Lease struct {
 
 	work       Bytes     // what of Bytes computing takes after the weights
 	base       Bytes     // the party's confirmed charge when this phase began
+	heldBefore Bytes     // what it had reported when the lease was granted
+	context    Bytes     // what its first context will cost beyond that
+	workBase   Bytes     // its charge with the weights and before the computation; below 0: it did not say
 	residentAt time.Time // when the load reported that its weights are there; zero: it has not
 }
 

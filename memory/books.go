@@ -17,6 +17,7 @@ type Books struct {
 	parties []*member          // by party
 	waiting map[string]*waiter // by ask
 	leases  map[string]*Lease  // by ask
+	rhythms map[string]*rhythm // by session
 	settled answerMemory
 	asked   uint64 // counts asks: the order in which they came
 }
@@ -40,6 +41,7 @@ type member struct {
 	promptOver bool
 	idleSince  time.Time
 	reuse      Reuse
+	models     map[string]*Reuse // by name, as asks tell
 	standIns   int
 	handles    int
 	census     Census
@@ -114,7 +116,7 @@ const (
 func NewBooks(rules Rules) *Books {
 	return &Books{
 		rules: rules, cards: map[string]*card{}, members: map[Party]*member{},
-		waiting: map[string]*waiter{}, leases: map[string]*Lease{}, settled: newAnswerMemory(),
+		waiting: map[string]*waiter{}, leases: map[string]*Lease{}, rhythms: map[string]*rhythm{}, settled: newAnswerMemory(),
 	}
 }
 
@@ -186,6 +188,7 @@ func (b *Books) Phase(now time.Time, party Party, phase Phase, promptOver bool) 
 	m.promptOver = promptOver
 	if phase == Busy && m.phase != Busy {
 		m.reuse.Used(now)
+		b.rhythm(party.Session).use(now, used{environment: party.Environment})
 		for _, h := range m.holders {
 			h.dry, h.wantFull = false, false
 		}
@@ -204,6 +207,24 @@ func (b *Books) Phase(now time.Time, party Party, phase Phase, promptOver bool) 
 	}
 	m.phase = phase
 	return b.settle(now, out)
+}
+
+// Prompt notes that a session begins a prompt of a workflow, by any name that tells its workflows apart, or with an empty
+// name that the prompt ended. It is what eviction knows of the future.
+func (b *Books) Prompt(now time.Time, session, workflow string) {
+	b.rhythm(session).prompt(now, workflow)
+}
+
+// Forget drops what is known of a session's workflows.
+func (b *Books) Forget(session string) { delete(b.rhythms, session) }
+
+func (b *Books) rhythm(session string) *rhythm {
+	r := b.rhythms[session]
+	if r == nil {
+		r = &rhythm{}
+		b.rhythms[session] = r
+	}
+	return r
 }
 
 // Asked notes that a sweep's full release was sent to a party.
@@ -315,6 +336,9 @@ func (b *Books) look(c *card, reading Reading, out *Outcome) {
 	for _, lease := range c.leases {
 		if !lease.residentAt.IsZero() && !lease.Working && !lease.residentAt.After(reading.At) {
 			lease.Working, lease.base = true, b.confirmed(lease)
+			if lease.workBase >= 0 { // what it took since then is part of what the lease is for
+				lease.base = min(lease.base, lease.workBase)
+			}
 		}
 	}
 }

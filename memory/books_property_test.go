@@ -189,7 +189,10 @@ func TestWhateverHappensTheBooksKeepTheirPromises(t *testing.T) {
 					t.Fatal("an ask that came twice opened a second lease")
 				}
 			},
-			"a load's end": func(t *rapid.T) { w.ofAsk(t, w.books.Resident) },
+			"a load's end": func(t *rapid.T) {
+				held := anyAmount(t, "held")
+				w.ofAsk(t, func(now time.Time, ask string) Outcome { return w.books.Resident(now, ask, held) })
+			},
 			"a computation's end": func(t *rapid.T) {
 				w.ofAsk(t, w.books.Finished)
 			},

@@ -115,8 +115,10 @@ type Action struct {
 	Party  Party      `json:"party"`
 	Device string     `json:"device,omitempty"` // empty: every device
 	Bytes  Bytes      `json:"bytes,omitempty"`  // how much is asked; 0 for actions that take all
-	Cause  string     `json:"cause"`            // a stable code, such as "idle" or "card_tight"
-	Terms  Terms      `json:"terms"`
+	// Keep names the models that stay on the device, for upstream's keep_loaded: what they are needed for comes sooner.
+	Keep  []string `json:"keep,omitempty"`
+	Cause string   `json:"cause"` // a stable code, such as "idle" or "card_tight"
+	Terms Terms    `json:"terms"`
 }
 
 // String prints the action in one line.

@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// Tiers of release, in order of what they cost whoever is asked.
+// Tiers of release, in order of what they cost whoever is asked. Within a tier the cheapest is what is used again last.
 const (
 	tierPromptOver = iota // workers that no running prompt uses
-	tierAsker             // other models of the asking process itself
-	tierHost              // the asking session's host, through its own free_memory
-	tierSamePrompt        // idle workers of the asking session
-	tierOtherIdle         // idle workers of other sessions whose prompt runs
-	tierWaiting           // other models of processes that wait for a lease
-	tierOtherHost         // other sessions' hosts, at their next moment
-	noTier                // not now: it computes, starts, stops, or gave all it has
+	// tierIdle is what a running prompt will come back to: the asking session's host through its own free_memory, idle
+	// workers, the asker's other models. Asking all hosts before all workers would evict what is used in a second for what
+	// is used in a minute: 1.5 times the oracle's bytes instead of 1.1 on the simulator's steady workload.
+	tierIdle
+	tierWaiting   // other models of processes that wait for a lease
+	tierOtherHost // other sessions' hosts, at their next moment
+	noTier        // not now: it computes, starts, stops, or gave all it has
 )
 
 // tierNames are what events call the tiers.
 var tierNames = [noTier]string{
-	"worker whose prompt is over", "other models of the asking process", "the asking session's host",
-	"idle worker of this session", "idle worker of another session", "other models of a waiting process", "another session's host",
+	"worker whose prompt is over", "idle, by its next use", "other models of a waiting process", "another session's host",
 }
 
 // tier says where a party stands in line for an ask.
@@ -31,21 +30,19 @@ func (b *Books) tier(w *waiter, h *holder) int {
 	case h.dry && !h.wantFull, h.unresponsive:
 		return noTier
 	case m == w.member:
-		return tierAsker
+		return tierIdle
 	case m.waits > 0:
 		return tierWaiting
 	case m.party.IsHost() && m.party.Session == w.ask.Party.Session:
-		return tierHost
+		return tierIdle
 	case m.party.IsHost():
 		return tierOtherHost
 	case !m.phase.Idle():
 		return noTier
 	case m.promptOver:
 		return tierPromptOver
-	case m.party.Session == w.ask.Party.Session:
-		return tierSamePrompt
 	}
-	return tierOtherIdle
+	return tierIdle
 }
 
 // releasable is what a party could give on its card: what it is charged, less its context, and less what it needs for
@@ -96,11 +93,13 @@ func (b *Books) reach(w *waiter) Bytes {
 // promising tells whether what a party holds can be expected to come back while an ask waits: because it can be asked,
 // or because it computes and can be asked afterwards.
 func (b *Books) promising(h *holder) bool {
-	if h.unresponsive || h.dry && !h.wantFull {
+	if h.dry && !h.wantFull {
 		return false
 	}
 	switch h.member.phase {
-	case Ready, Released, Busy:
+	case Ready, Released:
+		return !h.unresponsive
+	case Busy: // it answers when its call ends
 		return true
 	}
 	return false
@@ -108,6 +107,10 @@ func (b *Books) promising(h *holder) bool {
 
 // planReleases asks others for what an ask lacks, the cheapest first, and never for more than that and Slack. What was
 // asked before and not answered yet counts as coming. Tiers after lastTier are spared.
+//
+// Within a tier the cheapest is what will be used again last, model by model. Left to itself a process would give its
+// models in upstream's order, which knows nothing of their use; so the action names the models to keep, for upstream's
+// own keep_loaded.
 func (b *Books) planReleases(now time.Time, w *waiter, short Bytes, lastTier int, out *Outcome) {
 	for _, h := range w.card.holders {
 		if h.pending != nil {
@@ -117,57 +120,138 @@ func (b *Books) planReleases(now time.Time, w *waiter, short Bytes, lastTier int
 	if short <= 0 {
 		return
 	}
-	type candidate struct {
-		holder *holder
-		tier   int
-		give   Bytes
-		next   time.Time
-	}
-	var candidates []candidate
+	var pieces []piece
 	for _, h := range w.card.holders {
 		if h.pending != nil || now.Before(h.restUntil) {
 			continue
 		}
-		tier := b.tier(w, h)
-		give := b.releasable(h)
-		if tier > lastTier || give == 0 {
-			continue
+		if tier := b.tier(w, h); tier <= lastTier {
+			pieces = b.appendPieces(pieces, now, h, tier)
 		}
-		candidates = append(candidates, candidate{h, tier, give, h.member.reuse.Next(now)})
 	}
-	slices.SortFunc(candidates, func(x, y candidate) int {
-		return cmp.Or(
-			cmp.Compare(x.tier, y.tier),
-			y.next.Compare(x.next), // what is used again last goes first
-			cmp.Compare(y.give, x.give),
-			x.holder.member.party.Compare(y.holder.member.party),
-		)
-	})
-	for _, candidate := range candidates {
-		if short <= 0 {
-			return
+	slices.SortFunc(pieces, comparePieces)
+	var chosen []*request
+	byHolder := make(map[*holder]*request)
+	for lacking := short; lacking > 0 && len(pieces) > 0; pieces = pieces[1:] {
+		next := &pieces[0]
+		r := byHolder[next.holder]
+		if r == nil {
+			r = &request{holder: next.holder, tier: next.tier}
+			byHolder[next.holder] = r
+			chosen = append(chosen, r)
 		}
-		bytes := min(candidate.give, addBytes(short, b.rules.Slack))
-		b.askRelease(now, w, candidate.holder, candidate.tier, bytes, short, out)
-		short = addBytes(short, -bytes)
+		bytes := min(next.bytes, addBytes(lacking, b.rules.Slack))
+		r.bytes = addBytes(r.bytes, bytes)
+		r.models = append(r.models, next.model)
+		lacking = addBytes(lacking, -bytes)
+	}
+	for _, r := range chosen {
+		b.askRelease(now, w, r, short, out)
 	}
 }
 
-func (b *Books) askRelease(now time.Time, w *waiter, h *holder, tier int, bytes, short Bytes, out *Outcome) {
-	kind := PartialRelease
+// piece is a model that could leave a card, or what no model accounts for.
+type piece struct {
+	holder *holder
+	tier   int
+	model  string // empty: caches, plain modules, or all of a party that names no models
+	bytes  Bytes
+	next   time.Time // when it is thought to be used again
+}
+
+// comparePieces puts the cheapest first.
+func comparePieces(x, y piece) int {
+	return cmp.Or(
+		cmp.Compare(x.tier, y.tier),
+		y.next.Compare(x.next), // what is used again last
+		cmp.Compare(y.bytes, x.bytes),
+		x.holder.member.party.Compare(y.holder.member.party),
+		cmp.Compare(x.model, y.model),
+	)
+}
+
+// request is what one party is to be asked for.
+type request struct {
+	holder *holder
+	tier   int
+	bytes  Bytes
+	models []string
+}
+
+// appendPieces adds what a party could give.
+func (b *Books) appendPieces(pieces []piece, now time.Time, h *holder, tier int) []piece {
+	give := b.releasable(h)
+	for i := range h.reported.Models {
+		model := &h.reported.Models[i]
+		if bytes := min(model.Resident, give); bytes > 0 && !h.keepsModel(model.Name) {
+			pieces = append(pieces, piece{h, tier, model.Name, bytes, b.nextUse(now, h.member, model.Name)})
+			give -= bytes
+		}
+	}
+	if give > 0 {
+		pieces = append(pieces, piece{h, tier, "", give, b.nextUse(now, h.member, "")})
+	}
+	return pieces
+}
+
+// keep is the models that a request leaves alone; none when it takes what no model accounts for.
+func (r *request) keep() (names []string) {
+	if slices.Contains(r.models, "") {
+		return nil
+	}
+	for i := range r.holder.reported.Models {
+		if model := &r.holder.reported.Models[i]; model.Resident > 0 && !slices.Contains(r.models, model.Name) {
+			names = append(names, model.Name)
+		}
+	}
+	return names
+}
+
+// keepsModel tells whether a party that waits for a load on this card needs a model for it.
+func (h *holder) keepsModel(name string) bool {
+	if h.member.waits == 0 {
+		return false
+	}
+	for _, w := range h.card.queue {
+		if w.member == h.member && slices.Contains(w.ask.Models, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// nextUse guesses when a model of a party is used again, or with no name the party itself: as the session's workflow
+// plans it; else, what the plan does not know, after the plan's horizon; else by the intervals between its uses.
+func (b *Books) nextUse(now time.Time, m *member, model string) time.Time {
+	r := b.rhythm(m.party.Session)
+	if next, ok := r.next(now, used{m.party.Environment, model}); ok {
+		return next
+	}
+	reuse := &m.reuse
+	if model != "" && m.models[model] != nil {
+		reuse = m.models[model]
+	}
+	if r.current != nil && len(r.current.uses) > 0 {
+		return later(r.horizon(now), now.Add(elapsed(reuse.Last, now)))
+	}
+	return reuse.Next(now)
+}
+
+func (b *Books) askRelease(now time.Time, w *waiter, r *request, short Bytes, out *Outcome) {
+	h, kind := r.holder, PartialRelease
 	switch {
 	case h.member.party.IsHost():
 		kind = FreeMemory
-	case h.wantFull && tier == tierPromptOver:
+	case h.wantFull && r.tier == tierPromptOver:
 		kind = FullRelease
 	}
-	h.pending = &pendingRelease{kind: kind, bytes: bytes, at: now}
-	action := Action{Kind: kind, Party: h.member.party, Device: w.card.device, Bytes: bytes, Cause: "ask " + w.ask.ID, Terms: Terms{
+	h.pending = &pendingRelease{kind: kind, bytes: r.bytes, at: now}
+	action := Action{Kind: kind, Party: h.member.party, Device: w.card.device, Bytes: r.bytes, Keep: r.keep(), Cause: "ask " + w.ask.ID, Terms: Terms{
 		Fact("for", w.ask.Party.String()), Amount("needed", w.need.total), Amount("free", w.card.reading.Free),
-		Amount("still short", short), Amount("could give", b.releasable(h)), Fact("line", tierNames[tier])}}
+		Amount("short", short), Amount("could give", b.releasable(h)), Fact("line", tierNames[r.tier])}}
 	out.Actions = append(out.Actions, action)
 	out.Events = append(out.Events, Event{Kind: EventAsked, Party: action.Party, Device: action.Device, Cause: action.Cause,
-		Terms: append(Terms{Fact("kind", string(kind)), Amount("asked", bytes)}, action.Terms...)})
+		Terms: append(Terms{Fact("kind", string(kind)), Amount("asked", r.bytes)}, action.Terms...)})
 }
 
 // Receipt is what a party measured that it gave back.

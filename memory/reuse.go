@@ -2,9 +2,7 @@ package memory
 
 import "time"
 
-// Reuse remembers when something was used and guesses when it will be used again. Workflows repeat: what ran a period
-// ago runs soon, so the one used last is often the one used latest again, and evicting the longest idle first would
-// throw out exactly what comes next.
+// Reuse remembers when something was used and guesses when it will be used again, for whoever runs no prompts.
 type Reuse struct {
 	Last     time.Time     `json:"last"`
 	Interval time.Duration `json:"interval"` // between uses, smoothed; 0 until the second use
@@ -32,7 +30,7 @@ func (r *Reuse) Used(now time.Time) {
 // far ahead as the last use lies back.
 func (r *Reuse) Next(now time.Time) time.Time {
 	idle := elapsed(r.Last, now)
-	if r.Interval > 0 && idle <= forgotten*r.Interval {
+	if r.Interval > 0 && idle <= forgotten*r.Interval/2 {
 		if next := r.Last.Add(r.Interval); next.After(now) {
 			return next
 		}

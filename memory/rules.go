@@ -29,7 +29,8 @@ type Rules struct {
 	// WorkerAnswer and HostAnswer are how long an idle worker and a host may take over a release before others are
 	// asked. A host answers at its executor's next moment.
 	WorkerAnswer, HostAnswer time.Duration
-	// AskWait is how long an ask without a deadline of its own waits before it goes on under upstream's rules.
+	// AskWait is how long an ask without a deadline of its own waits before it goes on under upstream's rules. Circles of
+	// waits are broken at once, so what is waited for is somebody who computes; a call may be silent for ten minutes.
 	AskWait time.Duration
 	// LoadLapse ends the lease of a load that reports neither progress nor its end; WorkLapse that of a computation
 	// after its load.
@@ -44,7 +45,7 @@ func DefaultRules() Rules {
 		Slack: 256 * MiB, SmallestRelease: 16 * MiB, ContextFloor: 300 * MiB, LieMargin: 512 * MiB, DryShare: 0.25,
 		ReadingAge: time.Second, ReadWait: time.Second, Debounce: 2 * time.Second,
 		WorkerAnswer: 2 * time.Second, HostAnswer: 10 * time.Second,
-		AskWait: 60 * time.Second, LoadLapse: 60 * time.Second, WorkLapse: 10 * time.Minute, Overtakes: 4,
+		AskWait: 5 * time.Minute, LoadLapse: 60 * time.Second, WorkLapse: 10 * time.Minute, Overtakes: 4,
 	}
 }
 

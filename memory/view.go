@@ -39,7 +39,7 @@ func (b *Books) Relieve(now time.Time) Outcome {
 			continue
 		}
 		headroom := &waiter{card: c, ask: Ask{ID: "for headroom", Device: c.device}, need: need{total: PagerFloor + b.rules.Slack}}
-		b.planReleases(now, headroom, short, tierOtherIdle, &out)
+		b.planReleases(now, headroom, short, tierIdle, &out)
 	}
 	return b.done(out)
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// breakCycle looks for loads that wait for each other's bytes and lets the youngest of them go on. It tells whether it
-// did, so that the rest can be looked at again.
+// breakCycle looks for loads that wait for each other's bytes and lets the youngest of them go on under upstream's own
+// rules. It tells whether it did, so that the rest can be looked at again.
 //
 // Every wait is played to its end: whoever computes will finish and can then be asked for all it holds; a waiting load
 // that fits into what would then be free goes on, finishes, and gives back in its turn. What is left when no further one
@@ -28,24 +28,30 @@ func (b *Books) breakCycle(now time.Time, out *Outcome) bool {
 	return true
 }
 
+// roomWithoutWaiters is what would be free on a card if everybody who computes had finished and given all they can, while
+// everybody who waits still waited.
+func (b *Books) roomWithoutWaiters(c *card) Bytes {
+	room := c.reading.Free
+	for _, h := range c.holders {
+		if b.promising(h) { // of one that waits, this is without what it keeps
+			room = addBytes(room, b.releasable(h))
+		}
+	}
+	for _, lease := range c.leases {
+		if m := b.members[lease.Party]; m != nil && m.waits > 0 {
+			room = addBytes(room, -lease.outstanding(b.confirmed(lease)))
+		}
+	}
+	return room
+}
+
 // stuckWaits finds the asks that no order of events could satisfy.
 func (b *Books) stuckWaits() []*waiter {
 	room := make(map[*card]Bytes, len(b.order))
 	finished := make(map[*member]int)
 	var open, undecided []*waiter
 	for _, c := range b.order {
-		free := c.reading.Free
-		for _, h := range c.holders {
-			if b.promising(h) { // for one that waits, this is without what it keeps
-				free = addBytes(free, b.releasable(h))
-			}
-		}
-		for _, lease := range c.leases {
-			if m := b.members[lease.Party]; m != nil && m.waits > 0 {
-				free = addBytes(free, -lease.outstanding(b.confirmed(lease)))
-			}
-		}
-		room[c] = free
+		room[c] = b.roomWithoutWaiters(c)
 		if c.known && c.wanted.IsZero() {
 			open = append(open, c.queue...)
 		} else { // without a fresh picture nothing is decided, and anything may still go on

@@ -65,15 +65,14 @@ func (c *clock) in(delay time.Duration, do func()) {
 	heap.Push(&c.agenda, happening{c.now + max(0, delay), c.order, do})
 }
 
-// run lets happen what will, until nothing is left or the end.
-func (c *clock) run(end time.Duration) {
-	for len(c.agenda) > 0 && c.agenda[0].at <= end {
+// run lets happen what will, until it is over, nothing is left, or the end.
+func (c *clock) run(end time.Duration, over func() bool) {
+	for len(c.agenda) > 0 && c.agenda[0].at <= end && !over() {
 		next := heap.Pop(&c.agenda).(happening)
 		c.now = next.at
 		c.events++
 		next.do()
 	}
-	c.now = end
 }
 
 var fnvStart = fnv.New64a().Sum64()

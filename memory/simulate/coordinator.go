@@ -76,6 +76,11 @@ func (c *coordinator) gone(p *process) {
 }
 
 func (c *coordinator) promptChanged(s *session) {
+	workflow := ""
+	if s.running {
+		workflow = s.prompts[s.at].tag
+	}
+	c.books.Prompt(c.world.clock.time(), s.name, workflow)
 	for _, environment := range s.order {
 		if p := s.workers[environment]; p != nil && p.started {
 			c.phase(p)
@@ -90,7 +95,7 @@ func (c *coordinator) ask(l *load) {
 	p.waiting = l
 	c.asks[l.id] = l
 	asked := memory.Ask{ID: l.id, Party: p.party, Device: p.device.name, Load: l.request(baseReserve(p.device)), Context: p.context,
-		Keep: l.entry.resident, Paged: l.node.Model.Paged}
+		Keep: l.entry.resident, Models: []string{l.node.Model.Name}, Paged: l.node.Model.Paged}
 	c.send(func() {
 		c.handle(c.books.Reading(clock.time(), c.look(p.device)))
 		c.handle(c.books.Ask(clock.time(), asked))
@@ -101,21 +106,22 @@ func (c *coordinator) ask(l *load) {
 		}
 		c.world.result.Withdrawn++
 		c.send(func() { c.handle(c.books.Withdraw(clock.time(), l.id)) })
-		c.proceed(l, baseReserve(p.device), true)
+		c.proceed(l, baseReserve(p.device), 0, true)
 	})
 }
 
 // proceed lets a load go on in its process.
-func (c *coordinator) proceed(l *load, reserve float64, forced bool) {
+func (c *coordinator) proceed(l *load, reserve float64, headroom memory.Bytes, forced bool) {
 	delete(c.asks, l.id)
 	if l.process.waiting == l {
 		l.process.waiting = nil
 	}
-	c.world.proceed(l, reserve, forced)
+	c.world.proceed(l, reserve, headroom, forced)
 }
 
 func (c *coordinator) loaded(l *load) {
-	c.send(func() { c.handle(c.books.Resident(c.world.clock.time(), l.id)) })
+	held := l.process.held()
+	c.send(func() { c.handle(c.books.Resident(c.world.clock.time(), l.id, held)) })
 }
 
 func (c *coordinator) ended(l *load) {
@@ -226,7 +232,7 @@ func (c *coordinator) answer(answer memory.Answer) {
 	}
 	c.send(func() {
 		if l.process.alive {
-			c.proceed(l, answer.Reserve, answer.Verdict == memory.Forced)
+			c.proceed(l, answer.Reserve, answer.Headroom, answer.Verdict == memory.Forced)
 		}
 	})
 }
@@ -259,9 +265,9 @@ func (c *coordinator) perform(p *process, action memory.Action, count func(freed
 		if p.waiting != nil {
 			keep = p.waiting.entry
 		}
-		freed = p.release(action.Bytes, keep)
+		freed = p.release(action.Bytes, keep, action.Keep)
 	case memory.FreeMemory:
-		freed = p.freeMemory(float64(memory.HostTarget(action.Bytes, p.ownReading())), nil, memory.FreeMemoryOptions{})
+		freed = p.freeMemory(float64(memory.HostTarget(action.Bytes, p.ownReading())), nil, action.Keep, memory.FreeMemoryOptions{})
 	case memory.FullRelease:
 		if p.busy() {
 			return // it was meant for an idle worker

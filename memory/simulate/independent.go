@@ -15,7 +15,7 @@ func (i *independent) loaded(*load)           {}
 func (i *independent) ended(*load)            {}
 func (i *independent) promptChanged(*session) {}
 
-func (i *independent) ask(l *load) { i.world.proceed(l, baseReserve(l.process.device), false) }
+func (i *independent) ask(l *load) { i.world.proceed(l, baseReserve(l.process.device), 0, false) }
 
 func (i *independent) pinCap(p *process) float64 {
 	return ownCeiling(&i.world.scenario, p.device)

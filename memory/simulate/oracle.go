@@ -70,7 +70,7 @@ func (o *oracle) settle(card int) {
 		}
 		o.waiting[card] = o.waiting[card][1:]
 		reserve := baseReserve(device) + float64(max(0, l.process.ownReading()-max(0, available)))
-		o.world.proceed(l, reserve, false)
+		o.world.proceed(l, reserve, 0, false)
 	}
 }
 
@@ -109,7 +109,7 @@ func (o *oracle) evict(d *device, asker *load, short memory.Bytes) (freed memory
 		if short <= 0 {
 			break
 		}
-		step := v.process.unload(v.model, min(short, v.model.resident))
+		step := v.process.unload(v.model, short)
 		short -= step
 		freed += step
 	}

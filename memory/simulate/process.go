@@ -74,9 +74,9 @@ func (p *process) ownReading() memory.Bytes {
 }
 
 // others are the models that are not in use, as upstream's free_memory sees them.
-func (p *process) others(keep *loaded) (list []memory.LoadedModel, entries []*loaded) {
+func (p *process) others(keep *loaded, names []string) (list []memory.LoadedModel, entries []*loaded) {
 	for _, m := range p.models {
-		if m == keep || m.inUse > 0 {
+		if m == keep || m.inUse > 0 || slices.Contains(names, m.model.Name) {
 			continue
 		}
 		list = append(list, memory.LoadedModel{Name: m.model.Name, Size: m.model.Size, Loaded: m.resident, References: 2, Dynamic: m.model.Paged})
@@ -94,8 +94,8 @@ func (p *process) unload(m *loaded, bytes memory.Bytes) memory.Bytes {
 }
 
 // freeMemory is upstream's free_memory in this process. It returns what left the card.
-func (p *process) freeMemory(required float64, keep *loaded, options memory.FreeMemoryOptions) (freed memory.Bytes) {
-	list, entries := p.others(keep)
+func (p *process) freeMemory(required float64, keep *loaded, names []string, options memory.FreeMemoryOptions) (freed memory.Bytes) {
+	list, entries := p.others(keep, names)
 	for _, step := range memory.PlanFreeMemory(required, p.ownReading(), list, options) {
 		freed += p.unload(entries[step.Index], step.Bytes)
 	}
@@ -103,8 +103,8 @@ func (p *process) freeMemory(required float64, keep *loaded, options memory.Free
 }
 
 // release takes a number of bytes from models that are not in use and not kept, in upstream's own order.
-func (p *process) release(bytes memory.Bytes, keep *loaded) (freed memory.Bytes) {
-	return p.freeMemory(float64(p.ownReading()+bytes), keep, memory.FreeMemoryOptions{})
+func (p *process) release(bytes memory.Bytes, keep *loaded, names []string) (freed memory.Bytes) {
+	return p.freeMemory(float64(p.ownReading()+bytes), keep, names, memory.FreeMemoryOptions{})
 }
 
 // releaseAll is the full ladder: every model that is not in use, and the pins.

@@ -15,8 +15,9 @@ type Result struct {
 	Scenario string
 	Mode     Mode
 
-	Prompts, Failed int // that succeeded, and that did not
-	Processes       int // that lived
+	Elapsed         time.Duration // until every session had run its prompts
+	Prompts, Failed int           // that succeeded, and that did not
+	Processes       int           // that lived
 	// OverAdmitted counts loads that were let go on though what was taken and promised then exceeded the card;
 	// ForcedOver those among them that were let go on knowingly.
 	OverAdmitted, ForcedOver int

@@ -8,8 +8,9 @@ import (
 
 // Scenario is a machine, who works on it, and what goes wrong. Sizes are bytes.
 type Scenario struct {
-	Name     string
-	Seed     uint64
+	Name string
+	Seed uint64
+	// Duration is how long the work would take if nobody ever waited. Every mode does the same work, however long it takes.
 	Duration time.Duration
 	Cards    []Card
 	Machine  Machine

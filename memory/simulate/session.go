@@ -95,6 +95,7 @@ func (s *session) start() {
 // next plans the next prompt.
 func (s *session) next() {
 	if s.at >= len(s.prompts) {
+		s.world.done++
 		return
 	}
 	host := s.host

@@ -37,7 +37,11 @@ type world struct {
 	loads    int
 	pinned   memory.Bytes
 	baseRAM  memory.Bytes
+	done     int // sessions that have run all their prompts
 }
+
+// slowest is how many times its nominal time a run may take before it is cut off.
+const slowest = 10
 
 // Run plays a scenario under one mode.
 func Run(scenario Scenario, mode Mode) Result {
@@ -66,12 +70,13 @@ func Run(scenario Scenario, mode Mode) Result {
 	for _, s := range w.sessions {
 		w.clock.in(s.spec.Start, s.start)
 	}
-	w.clock.run(scenario.Duration)
+	w.clock.run(slowest*scenario.Duration, func() bool { return w.done == len(w.sessions) })
 	w.finish()
 	return w.result
 }
 
 func (w *world) finish() {
+	w.result.Elapsed = w.clock.now
 	w.result.Events, w.result.Trace = w.clock.events, w.clock.trace
 	for _, card := range w.cards {
 		w.result.Overcommitted = max(w.result.Overcommitted, card.overcommit)
@@ -170,9 +175,9 @@ func (w *world) beginCall(p *process, node Node, finished func(bool)) {
 	w.policy.ask(l)
 }
 
-// proceed lets a load go on with a reserve, as upstream does: free, take as much of the weights as the budget allows,
-// compute.
-func (w *world) proceed(l *load, reserve float64, forced bool) {
+// proceed lets a load go on with a reserve and, if it is paged, a headroom for its pager, as upstream does: free, take as
+// much of the weights as the budget allows, compute.
+func (w *world) proceed(l *load, reserve float64, headroom memory.Bytes, forced bool) {
 	p := l.process
 	if l.let || !p.alive {
 		return
@@ -189,14 +194,16 @@ func (w *world) proceed(l *load, reserve float64, forced bool) {
 	}
 	request := l.request(reserve)
 	options := memory.FreeMemoryOptions{ForDynamic: l.node.Model.Paged}
-	w.result.Evicted += p.freeMemory(request.Required(), l.entry, options)
+	w.result.Evicted += p.freeMemory(request.Required(), l.entry, nil, options)
 	if float64(p.ownReading()) < request.MinimumRequired() {
-		w.result.Evicted += p.freeMemory(request.MinimumRequired(), l.entry, options)
+		w.result.Evicted += p.freeMemory(request.MinimumRequired(), l.entry, nil, options)
 	}
 	want := l.node.Model.Size - l.entry.resident
 	if !l.node.Model.Paged {
 		budget := request.PartialBudget(p.ownReading(), l.entry.resident, 0)
 		want = min(want, memory.Bytes(max(0, budget)))
+	} else if headroom > 0 {
+		want = max(0, min(want, p.device.total-p.device.driver-headroom-p.onCard))
 	}
 	l.planned = want
 	p.device.loads = append(p.device.loads, l)
@@ -232,7 +239,7 @@ func (w *world) chunk(l *load, piece memory.Bytes, each time.Duration) {
 				return
 			}
 			// a pager makes room among its own pages, and otherwise does with what it has
-			w.result.Evicted += p.release(bytes-max(0, p.device.free()), l.entry)
+			w.result.Evicted += p.release(bytes-max(0, p.device.free()), l.entry, nil)
 			if !p.device.take(p, bytes) {
 				l.planned, bytes = 0, 0
 			}
@@ -256,7 +263,7 @@ func (w *world) chunk(l *load, piece memory.Bytes, each time.Duration) {
 func (w *world) compute(l *load) {
 	p := l.process
 	if short := l.actual - p.device.free(); short > 0 && l.node.Model.Paged && !p.device.processLocal {
-		freed := p.release(short, l.entry)
+		freed := p.release(short, l.entry, nil)
 		freed += p.unload(l.entry, short-freed)
 		w.result.Evicted += freed
 	}
