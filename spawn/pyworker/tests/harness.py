@@ -231,6 +231,11 @@ class WorkerProcess:
         if not self.channel.wait(waiter, LIMIT):
             raise AssertionError("no reply")
         message, body = Channel.result(waiter)
+        # As the supervisor does, files that have passed here before are known and not opened again: the worker may have
+        # let go of its descriptor by now.
+        known = {file["id"]: file for file in self.memory.pool.lent()}
+        if "files" in message:
+            message["files"] = [known.get(file["id"], file) for file in message["files"]]
         return decode.decode(message, body, self.memory, self.role, "result")
 
     def call(self, node: str, inputs: dict[str, Any] | None = None, **params: Any) -> Any:

@@ -21,6 +21,7 @@ from .frames import FrameBuffer, pack
 from .wake import Wake
 
 GRACE = 0.010  # seconds without a reader before the deputy reads; far above the gap between two calls
+_PARKED = 2.0  # seconds that the deputy rests while somebody else reads; it is woken earlier
 _CHUNK_BYTES = 64 << 10
 
 Message = dict[str, Any]
@@ -33,7 +34,7 @@ class Transport(Protocol):
     pollable: bool
 
     def recv(self, size: int, /) -> bytes: ...
-    def sendall(self, data: bytes, /) -> None: ...
+    def send(self, data: bytes | memoryview, /) -> int: ...
     def fileno(self) -> int: ...
     def shutdown(self) -> None: ...
     def close(self) -> None: ...
@@ -95,11 +96,12 @@ class Channel:
         self._gone: ChannelGone | None = None
         self._chore: Callable[[], list[bytes]] | None = None
         self._chores_due = False
+        self._chores_left: list[bytes] = []  # taken and not sent yet; under the sending lock
         # Reading. The order of a write and the next read in these fields matters; each pair is commented.
         self._reading = threading.Lock()
         self._turns = 0  # counts the ends of turns at reading
         self._followers: dict[Waiter, None] = {}
-        self._dispatching = False
+        self._undispatched = False  # the buffer may hold whole frames
         self._background = 0  # requests that nobody waits for in `wait`
         self._deputy: threading.Thread | None = None
         self._deputy_parked = False
@@ -169,33 +171,53 @@ class Channel:
         data = pack(header, body)
         with self._send_lock:
             if self._chores_due:
-                data = b"".join((*self._take_chores(), data))
+                data = self._with_chores(data)
             self._write(data)
 
-    def _take_chores(self) -> list[bytes]:
+    def _with_chores(self, data: bytes) -> bytes:
         self._chores_due = False
-        return self._chore() if self._chore is not None else []
+        if self._chore is not None:
+            self._chores_left.extend(self._chore())
+        return b"".join((*self._chores_left, data))
 
     def _write(self, data: bytes) -> None:
+        """Writes all or nothing, also when a signal handler raises (Ctrl-C)."""
         if self._gone is not None:
             raise self._gone
+        sent: list[int] = []  # one C call sends and stores how much
         try:
-            self.transport.sendall(data)
+            sent.extend(map(self.transport.send, (data,)))
+            if sent[0] < len(data):
+                self._write_rest(data, sent)
+            if self._chores_left:
+                self._chores_left = []
         except OSError as error:
             gone = ChannelGone(f"the other side is gone: {error}")
             self._fail(gone)
             raise gone from error
-        except BaseException:  # a signal handler raised: part of the frame may be out
-            self._fail(ChannelGone("sending a frame was interrupted"))
+        except BaseException:
+            if sent:
+                try:
+                    self._write_rest(data, sent)
+                    self._chores_left = []
+                except BaseException:
+                    self._fail(ChannelGone("sending a frame was interrupted"))
+            elif self._chores_left:
+                self._chores_due = True
             raise
+
+    def _write_rest(self, data: bytes, sent: list[int]) -> None:
+        view = memoryview(data)
+        while (done := sum(sent)) < len(data):
+            sent.extend(map(self.transport.send, (view[done:],)))
 
     def _flush(self) -> None:
         with self._send_lock:
             if self._chores_due and self._gone is None:
-                frames = self._take_chores()
-                if frames:
+                data = self._with_chores(b"")
+                if data:
                     try:
-                        self._write(b"".join(frames))
+                        self._write(data)
                     except ChannelGone:
                         pass  # pending requests have learnt of it
 
@@ -286,20 +308,11 @@ class Channel:
             left = -1.0
             if end is not None and (left := end - time.monotonic()) <= 0:
                 return False
-            if self.transport.pollable and self._reading.acquire(blocking=False):
-                try:
-                    while not waiter.inbox and waiter.reply is None and self._gone is None:
-                        if end is not None:
-                            left = end - time.monotonic()
-                            if left <= 0 or not self._readable(left):
-                                return False
-                        self._pump()
-                finally:
-                    self._leave()
+            if self.transport.pollable and self._lead(waiter, end):
                 continue
             self._followers[waiter] = None
             try:
-                # Pairs with _leave (which unlocks, then looks for followers) and with _notify_waiter.
+                # Pairs with _after_turn (which unlocks, then looks for followers) and with _notify_waiter.
                 if waiter.inbox or waiter.reply is not None or not self._reading.locked():
                     if self.transport.pollable or waiter.inbox or waiter.reply is not None:
                         continue
@@ -310,6 +323,25 @@ class Channel:
                 self._followers.pop(waiter, None)
         return True
 
+    def _lead(self, waiter: Waiter, end: float | None) -> bool:
+        """Reads until the waiter has something or its time is up; False at once if somebody else reads."""
+        held: list[bool] = []  # so that an exception from outside finds the lock either held and noted or not taken
+        try:
+            held.extend(map(self._reading.acquire, (False,)))
+            if not held[0]:
+                return False
+            while not waiter.inbox and waiter.reply is None and self._gone is None:
+                if end is not None:
+                    left = end - time.monotonic()
+                    if left <= 0 or not self._readable(left):
+                        break
+                self._pump()
+            return True
+        finally:
+            if held and held[0]:
+                self._reading.release()
+                self._after_turn()
+
     def read_in_background(self, wanted: bool) -> None:
         """Asks for the deputy to read at once from now on, or no longer; calls are counted."""
         with self._id_lock:
@@ -318,17 +350,15 @@ class Channel:
             self._wake.set()
 
     def _readable(self, seconds: float) -> bool:
+        if self._undispatched:
+            return True
         poll = select.poll()
         poll.register(self.transport.fileno(), select.POLLIN)
         return bool(poll.poll(seconds * 1000 + 1))
 
-    def _leave(self) -> None:
-        """Ends a turn at reading."""
-        if self._dispatching:  # an exception from outside (Ctrl-C) hit in the middle of a frame
-            self._dispatching = False
-            self._fail(ChannelGone("reading a frame was interrupted"))
+    def _after_turn(self) -> None:
+        """Ends a turn at reading, after the lock's release: somebody else is to read."""
         self._turns += 1
-        self._reading.release()
         try:
             follower = next(iter(self._followers), None)
         except RuntimeError:  # changed meanwhile: by a thread that is about to read
@@ -340,26 +370,30 @@ class Channel:
             self._wake.set()
 
     def _pump(self) -> None:
-        """Receives once and dispatches what is complete. For the holder of the reading lock."""
+        """Receives once and dispatches what is complete. For the holder of the reading lock.
+
+        An exception from outside (Ctrl-C) loses nothing: a frame whose dispatch it struck is dispatched again.
+        """
         buffer = self._buffer
-        try:
-            # One C call receives and stores: a signal handler that raises can not come between.
-            buffer.chunks.extend(map(self.transport.recv, (max(_CHUNK_BYTES, buffer.missing),)))
-        except OSError as error:
-            self._fail(ChannelGone(f"the other side is gone: {error}"))
-            return
-        self._dispatching = True
-        if not buffer.chunks[-1]:
-            buffer.chunks.pop()
-            torn = "" if buffer.empty else " in the middle of a frame"
-            self._fail(ChannelGone(f"the other side has closed the connection{torn}"))
-        else:
+        if not self._undispatched:
+            self._undispatched = True
             try:
-                while (frame := buffer.take()) is not None:
-                    self._dispatch(*frame)
-            except ProtocolError as error:
-                self._fail(ChannelGone(f"the other side broke the protocol: {error}"))
-        self._dispatching = False
+                # One C call receives and stores.
+                buffer.chunks.extend(map(self.transport.recv, (max(_CHUNK_BYTES, buffer.missing),)))
+            except OSError as error:
+                self._fail(ChannelGone(f"the other side is gone: {error}"))
+                return
+        try:
+            while (frame := buffer.peek()) is not None:
+                header, body, size = frame
+                self._dispatch(header, body)
+                buffer.drop(size)
+        except ProtocolError as error:
+            self._fail(ChannelGone(f"the other side broke the protocol: {error}"))
+        self._undispatched = False
+        if buffer.chunks and not buffer.chunks[-1]:
+            torn = " in the middle of a frame" if len(buffer.chunks) > 1 else ""
+            self._fail(ChannelGone(f"the other side has closed the connection{torn}"))
 
     def _dispatch(self, header: bytes, body: bytes) -> None:
         try:
@@ -375,14 +409,12 @@ class Channel:
         if not method:
             if not request:
                 raise ProtocolError("a header with neither a method nor an id")
-            with self._id_lock:
-                waiter = self._pending.pop(request, None)
-                if waiter is not None and waiter.notify is not None:
-                    self._background -= 1
+            waiter = self._pending.get(request)
             if waiter is None:
                 self._guard(None, self._handler.on_stray, message)
             else:
                 waiter.reply = message, body
+                self.forget(request)
                 self._notify_waiter(waiter)
         elif request:
             self._guard(request, self._handler.on_request, message, body)
@@ -431,7 +463,7 @@ class Channel:
             poll.register(self._wake.fileno(), select.POLLIN)
             while self._gone is None:
                 turns = self._turns
-                if poll.poll(None if self._deputy_parked else GRACE * 1000):
+                if poll.poll((_PARKED if self._deputy_parked else GRACE) * 1000):
                     self._wake.clear()
                 self._deputy_parked = False
                 if self._chores_due:
@@ -439,7 +471,7 @@ class Channel:
                 if (self._background or turns == self._turns) and self._reading.acquire(blocking=False):
                     self._read_as_deputy()
                 elif turns == self._turns:
-                    # Somebody reads and nothing goes on. Pairs with _leave and due: set, then look again.
+                    # Somebody reads and nothing goes on. Pairs with _after_turn and due: set, then look again.
                     self._deputy_parked = True
                     if self._chores_due or not self._reading.locked() or turns != self._turns:
                         self._deputy_parked = False
@@ -460,6 +492,9 @@ class Channel:
             while self._gone is None and not self._followers:
                 if self._chores_due:
                     self._flush()
+                if self._undispatched:
+                    self._pump()
+                    continue
                 ready = both.poll()
                 if any(descriptor == wake for descriptor, _ in ready):
                     self._wake.clear()
@@ -467,7 +502,8 @@ class Channel:
                     self._pump()
         finally:
             self._deputy_reads = False
-            self._leave()
+            self._reading.release()
+            self._after_turn()
 
     def _run_reader(self) -> None:
         """Where a transport can not be polled, the deputy alone reads."""

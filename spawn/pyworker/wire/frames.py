@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections import deque
 
 from .errors import ProtocolError
 
@@ -34,55 +33,49 @@ def pack(header: bytes, body: bytes = b"") -> bytes:
 class FrameBuffer:
     """Turns the chunks of a byte stream into frames.
 
-    `chunks` is filled from outside, so that one C call can receive and store; `take` empties it.
+    An exception from outside (Ctrl-C) may strike anywhere: every change is one operation, and a frame stays until it
+    is dropped. `chunks` is filled from outside, so that one C call can receive and store.
     """
 
     def __init__(self) -> None:
-        self.chunks: deque[bytes] = deque()
-        self._parts: list[bytes] = []
-        self._size = 0  # bytes in _parts
-        self._at = 0  # where the next frame begins in the joined parts
+        self.chunks: list[bytes] = []
         self._need = PREFIX_BYTES  # the size from which looking makes sense
 
-    def take(self) -> tuple[bytes, bytes] | None:
-        """The next whole frame as (header, body), or None when more bytes are needed."""
-        while self.chunks:
-            chunk = self.chunks.popleft()
-            self._parts.append(chunk)
-            self._size += len(chunk)
-        if self._size < self._need:
+    def peek(self) -> tuple[bytes, bytes, int] | None:
+        """The first whole frame as (header, body, its size), or None when more bytes are needed.
+
+        Raises ProtocolError for sizes beyond the limits.
+        """
+        chunks = self.chunks
+        if len(chunks) > 1:
+            if sum(map(len, chunks)) < self._need:
+                return None
+            chunks[:] = (b"".join(chunks),)
+        elif not chunks:
             return None
-        if len(self._parts) > 1:
-            self._parts = [b"".join(self._parts)]
-        data, at = self._parts[0], self._at
-        header_bytes, body_bytes = _PREFIX.unpack_from(data, at)
+        data = chunks[0]
+        if len(data) < PREFIX_BYTES:
+            self._need = PREFIX_BYTES
+            return None
+        header_bytes, body_bytes = _PREFIX.unpack_from(data)
         check_size(header_bytes, body_bytes)
-        middle = at + PREFIX_BYTES + header_bytes
+        middle = PREFIX_BYTES + header_bytes
         end = middle + body_bytes
-        if end > self._size:
+        if end > len(data):
             self._need = end
             return None
-        frame = data[at + PREFIX_BYTES : middle], data[middle:end]
-        if end == self._size:
-            self._parts = []
-            self._size = self._at = 0
-            self._need = PREFIX_BYTES
+        return data[PREFIX_BYTES:middle], data[middle:end], end
+
+    def drop(self, size: int) -> None:
+        """Removes the frame that `peek` returned."""
+        self._need = PREFIX_BYTES
+        data = self.chunks[0]
+        if len(data) == size:
+            del self.chunks[0]
         else:
-            self._at = end
-            self._need = end + PREFIX_BYTES
-            if end > MAX_FRAME_BYTES:  # let go of what has been taken
-                self._parts = [data[end:]]
-                self._size -= end
-                self._at = 0
-                self._need = PREFIX_BYTES
-        return frame
+            self.chunks[0] = data[size:]
 
     @property
     def missing(self) -> int:
         """The bytes still missing of the frame that has begun; a size to receive next."""
-        return max(0, self._need - self._size)
-
-    @property
-    def empty(self) -> bool:
-        """True between two frames."""
-        return self._size == self._at and not self.chunks
+        return max(0, self._need - sum(map(len, self.chunks)))

@@ -15,7 +15,7 @@ class SocketTransport:
         connection.setblocking(True)
         self._socket = connection
         self.recv = connection.recv
-        self.sendall = connection.sendall
+        self.send = connection.send
         self.fileno = connection.fileno
         self.close = connection.close
 
