@@ -44,6 +44,7 @@ type worker struct {
 	pythonEnded chan struct{}
 	done        chan struct{}
 	readers     sync.WaitGroup // the goroutines of peer and logs
+	logsEnded   chan struct{}  // closed when the last line has been handed over
 
 	mu       sync.Mutex
 	exit     Exit
@@ -63,6 +64,7 @@ func newWorker(handler wire.Handler, sink LogSink, phase func(PhaseReport), logg
 		endLife:     endLife,
 		hello:       make(chan struct{}),
 		pythonEnded: make(chan struct{}),
+		logsEnded:   make(chan struct{}),
 		done:        make(chan struct{}),
 	}
 }
@@ -133,7 +135,10 @@ func (h helloWatcher) HandleNotification(notification *wire.Message, body []byte
 func (w *worker) run() {
 	peerEnded := make(chan error, 1)
 	w.readers.Go(func() { peerEnded <- w.peer.Run() })
-	w.readers.Go(w.readLogs)
+	w.readers.Go(func() {
+		defer close(w.logsEnded)
+		w.readLogs()
+	})
 	go w.finish(peerEnded)
 }
 
@@ -181,6 +186,7 @@ func (w *worker) finish(peerEnded <-chan error) {
 	}
 	if exit := w.traffic.ending(); exit != nil {
 		w.setExit(exitIn(exit))
+		w.awaitLastLines()
 		w.client.Kill() // the tree is empty: nothing that go-plugin cuts off after two seconds is left to do
 	} else {
 		w.endBlindly(err)
@@ -188,6 +194,16 @@ func (w *worker) finish(peerEnded <-chan error) {
 	w.release()
 	if err := os.RemoveAll(w.record.Folder); err != nil {
 		w.logger.Warn().Err(err).Str("worker", w.record.Worker).Msg("the worker's folder stays")
+	}
+}
+
+// awaitLastLines gives the sink the time to take what Python wrote before its end.
+func (w *worker) awaitLastLines() {
+	limit := time.NewTimer(drainLimit)
+	defer limit.Stop()
+	select {
+	case <-w.logsEnded:
+	case <-limit.C:
 	}
 }
 
@@ -288,8 +304,7 @@ func (w *worker) Exit() Exit {
 // Stop implements Worker.
 func (w *worker) Stop(ctx context.Context) error {
 	w.setStopping("stopped")
-	limit := w.record.StopGrace + terminateGrace + killLimit + answerLimit
-	return w.endWith(ctx, "stopping", limit, func(ctx context.Context) error {
+	return w.endWith(ctx, "stopping", w.record.StopGrace+terminateGrace, func(ctx context.Context) error {
 		_, err := w.api.Stop(ctx, &launcherpb.StopRequest{GraceNs: int64(w.record.StopGrace)})
 		return err
 	})
@@ -300,7 +315,7 @@ func (w *worker) Kill(ctx context.Context) error { return w.killFor(ctx, "killed
 
 func (w *worker) killFor(ctx context.Context, reason string) error {
 	w.setStopping(reason)
-	return w.endWith(ctx, "killing", killLimit+answerLimit, func(ctx context.Context) error {
+	return w.endWith(ctx, "killing", 0, func(ctx context.Context) error {
 		_, err := w.api.Kill(ctx, &launcherpb.KillRequest{Reason: reason})
 		return err
 	})
@@ -319,13 +334,19 @@ func (w *worker) setStopping(reason string) {
 	w.mu.Unlock()
 }
 
-// endWith asks the launcher to end the worker and waits for the end. A launcher that does not answer within its limit
-// is killed, and its tree with it.
-func (w *worker) endWith(ctx context.Context, doing string, limit time.Duration, ask func(context.Context) error) error {
-	asking, cancel := context.WithTimeout(w.life, limit)
-	defer cancel()
-	go func() { // ends with the worker, at the latest at the limit
-		err := ask(asking)
+// endWith asks the launcher to end the worker and waits for the end. A launcher that does not answer is killed, and its
+// tree with it: one that is stopped (SIGSTOP) at once, one that does not keep its time limits after them. polite is the
+// time that it may wait before it kills.
+func (w *worker) endWith(ctx context.Context, doing string, polite time.Duration, ask func(context.Context) error) error {
+	go func() { // ends with the worker, at the latest at the limit; not with ctx: stopping goes on
+		asking, cancel := context.WithTimeout(w.life, polite+killLimit+2*drainLimit+answerLimit)
+		defer cancel()
+		pinging, pinged := context.WithTimeout(asking, answerLimit)
+		_, err := w.api.Describe(pinging, &launcherpb.DescribeRequest{})
+		pinged()
+		if err == nil {
+			err = ask(asking)
+		}
 		if err != nil && !errors.Is(asking.Err(), context.Canceled) {
 			_ = w.launcher.Kill()
 		}

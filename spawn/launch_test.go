@@ -203,3 +203,43 @@ func TestStatisticsCountTheTree(t *testing.T) {
 		t.Errorf("%+v", statistics)
 	}
 }
+
+func TestStatisticsWithoutAControlGroupCountTheSame(t *testing.T) {
+	worker := launch(t, testSpec(t), newRecorder())
+	ask[anything](t, worker, "grandchild", anything{"count": 2, "cleared": true})
+	record := worker.Record()
+	tree := Tree{Worker: record.Worker, Python: record.Python, Launcher: record.Launcher}
+	statistics, err := tree.Statistics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if statistics.Processes != 3 {
+		t.Errorf("%+v", statistics)
+	}
+}
+
+func TestTheLastLinesArriveBeforeTheEnd(t *testing.T) {
+	r := newRecorder()
+	worker := launch(t, testSpec(t), r)
+	ask[anything](t, worker, "exit", anything{"code": 1, "reply": true, "stderr": strings.Repeat("a line of a long traceback\n", 3000) + "the last one"})
+	waitDone(t, worker)
+	if count := len(r.lines); count != 3001 || r.lines[count-1].Text != "the last one" {
+		t.Errorf("%d lines arrived", count)
+	}
+}
+
+func TestATreeIsFoundWithoutAControlGroup(t *testing.T) {
+	worker := launch(t, testSpec(t), newRecorder())
+	below := grandchildren(t, worker, anything{"count": 2, "cleared": true, "keep": true})
+	record := worker.Record()
+	tree := Tree{Worker: record.Worker, Python: record.Python, Launcher: record.Launcher}
+	left, err := tree.Kill(testContext(t))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	expectDead(t, append(below, record.Python))
+	if !record.Launcher.Alive() {
+		t.Error("the launcher was taken for one of its tree")
+	}
+	waitDone(t, worker)
+}

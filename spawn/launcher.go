@@ -56,7 +56,7 @@ type launcher struct {
 	killWhy  string        // set before killed is closed
 	hungUp   chan struct{} // Python closed its connection, or sent what is no frame
 	hangOnce sync.Once
-	hangWhy  string
+	hangWhy  error         // set before hungUp is closed; nil when Python has closed it
 	ended    chan struct{} // closed when the worker is over and exit is set
 	selfEnd  bool          // nobody else will remove the folder; set before server stops
 	group    sync.WaitGroup
@@ -322,10 +322,10 @@ func (l *launcher) Statistics(context.Context, *launcherpb.StatisticsRequest) (*
 	return reply, nil
 }
 
-// Logs implements the contract.
+// Logs implements the contract. It ends after the last line of a worker that is over.
 func (l *launcher) Logs(_ *launcherpb.LogsRequest, stream launcherpb.Launcher_LogsServer) error {
 	for {
-		lines := l.output.take(stream.Context())
+		lines := l.output.take(stream.Context(), l.ended)
 		if lines == nil {
 			return nil
 		}

@@ -13,7 +13,7 @@ import (
 const (
 	terminateGrace = 2 * time.Second // between SIGTERM and SIGKILL
 	orphanGrace    = time.Second
-	hangUpGrace    = 2 * time.Second // between the end of Python's connection and the end of Python
+	hangUpGrace    = 5 * time.Second // between the end of Python's connection and the end of Python
 	drainLimit     = time.Second     // for what is left in pipes that a process beyond reach holds open
 )
 
@@ -35,12 +35,21 @@ func (l *launcher) attend(host *Watch, outputDone <-chan struct{}) {
 		l.phases.report(PhaseOrphan, "")
 		l.endPolitely(orphanGrace, orphanGrace)
 	case <-l.hungUp:
-		if !l.waitForPython(hangUpGrace) {
-			reason = l.hangWhy
-		}
+		reason = l.hungUpReason()
 	}
 	l.markStopping()
 	l.end(reason, outputDone)
+}
+
+// hungUpReason waits for a Python that has closed its connection and may be about to end by itself.
+func (l *launcher) hungUpReason() string {
+	if l.hangWhy != nil {
+		return fmt.Sprintf("what it sent is no frame: %v", l.hangWhy)
+	}
+	if l.waitForPython(hangUpGrace) {
+		return ""
+	}
+	return "it closed its connection and did not end"
 }
 
 // attendHost kills the worker when its host dies.
@@ -162,9 +171,11 @@ func (l *launcher) finish(exit *launcherpb.Exit) {
 
 // attendOrphan ends this process when no supervisor comes back, or when it is asked to by SIGTERM and there is none.
 func (l *launcher) attendOrphan(terminate <-chan os.Signal) {
+	informed := false // a supervisor learns of the end and takes its leave; it is waited for
 	select {
 	case <-l.orphan.fired:
 	case <-terminate:
+		informed = l.orphan.attached()
 		select {
 		case l.stops <- stopOrder{grace: orphanGrace, reason: "its launcher was asked to end by SIGTERM"}:
 		default:
@@ -176,8 +187,8 @@ func (l *launcher) attendOrphan(terminate <-chan os.Signal) {
 	if running {
 		<-l.ended
 	}
-	if l.orphan.attached() {
-		<-l.orphan.fired // the supervisor has learnt of the end and takes its leave, or disappears
+	if informed {
+		<-l.orphan.fired
 	}
 	l.mu.Lock()
 	l.selfEnd = true

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -55,7 +56,7 @@ func (l *launcher) Traffic(stream launcherpb.Launcher_TrafficServer) error {
 	select {
 	case <-l.started:
 	case <-l.ended: // Python could not be started
-		return nil
+		return l.sendEnd(&upwardSender{stream: stream})
 	case <-turn.Done():
 		return turnOver(turn)
 	}
@@ -66,6 +67,11 @@ func (l *launcher) Traffic(stream launcherpb.Launcher_TrafficServer) error {
 		return err
 	}
 	<-l.ended
+	return l.sendEnd(sender)
+}
+
+// sendEnd ends a stream with what is known of the worker's end.
+func (l *launcher) sendEnd(sender *upwardSender) error {
 	for _, phase := range l.phases.take() {
 		if err := sender.send(&launcherpb.Upward{Phase: phase}); err != nil {
 			return err
@@ -192,16 +198,17 @@ func (l *launcher) carryUp(turn context.Context, sender *upwardSender) error {
 			default:
 				return turnOver(turn)
 			}
-		case errors.Is(err, io.EOF):
-			l.hangUp("Python closed its connection and did not end")
+		case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.ErrUnexpectedEOF):
+			l.hangUp(nil)
 		default:
-			l.hangUp(fmt.Sprintf("Python's connection broke: %v", err))
+			l.hangUp(err)
 		}
 		return nil
 	}
 }
 
-func (l *launcher) hangUp(why string) {
+// hangUp says that Python has closed its connection, or why what it sends can not be read.
+func (l *launcher) hangUp(why error) {
 	l.hangOnce.Do(func() {
 		l.hangWhy = why
 		close(l.hungUp)

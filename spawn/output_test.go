@@ -174,19 +174,29 @@ func TestTheSpoolKeepsOrderAndTellsWhatItLost(t *testing.T) {
 	for number := range 10 {
 		add(number)
 	}
-	first := s.take(context.Background())
+	first := s.take(context.Background(), nil)
 	if len(first) != 10 || first[9].Text != "9" {
 		t.Fatalf("%+v", first)
 	}
 	s.lost(first)
 	add(10)
-	second := s.take(context.Background())
+	second := s.take(context.Background(), nil)
 	if len(second) != 1 || second[0].Text != "10" || second[0].DroppedLines != 10 {
 		t.Errorf("%+v", second)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	close(ended)
+	if lines := s.take(ctx, ended); lines != nil {
+		t.Errorf("%+v", lines)
+	}
+	add(11)
+	if lines := s.take(ctx, ended); len(lines) != 1 {
+		t.Errorf("%+v", lines)
+	}
 	cancel()
-	if lines := s.take(ctx); lines != nil {
+	add(12)
+	if lines := s.take(ctx, nil); lines != nil {
 		t.Errorf("%+v", lines)
 	}
 }

@@ -89,18 +89,21 @@ func (s *spool) removeFirst(count int) {
 	s.lines = s.lines[:rest]
 }
 
-// take returns the next lines, waiting for one if there is none. It returns nil when the context has ended.
-func (s *spool) take(ctx context.Context) []Line {
-	for {
+// take returns the next lines, waiting for one if there is none. It returns nil when the context has ended, and when
+// there are no lines and the writers have ended.
+func (s *spool) take(ctx context.Context, ended <-chan struct{}) []Line {
+	for ctx.Err() == nil {
 		if lines := s.takeNow(); len(lines) > 0 {
 			return lines
 		}
 		select {
 		case <-s.wake:
+		case <-ended:
+			return s.takeNow()
 		case <-ctx.Done():
-			return nil
 		}
 	}
+	return nil
 }
 
 func (s *spool) takeNow() []Line {

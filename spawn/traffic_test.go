@@ -84,7 +84,7 @@ func TestTheBacklogOfAPythonThatNeverReadsIsBounded(t *testing.T) {
 func TestRequestsArriveWhileOutputFloods(t *testing.T) {
 	r := newRecorder()
 	worker := launch(t, testSpec(t), r)
-	const writes, perWrite = 2000, 1000
+	const writes, perWrite = 200, 1000
 	flood := make(chan error, 1)
 	if _, err := worker.Peer().Start(&wire.Message{Method: "flood", Params: wire.Params(anything{
 		"text": "a line of the flood\n", "per_write": perWrite, "writes": writes,

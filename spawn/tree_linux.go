@@ -66,16 +66,34 @@ func (t *Tree) processes() ([]Process, error) {
 
 func (s procStat) identity() Process { return Process{PID: s.pid, StartTime: s.startTime} }
 
+// statistics is asked often, so it does not look at every environment: below a live launcher nothing else tells more
+// than descent.
 func (t *Tree) statistics() (TreeStatistics, error) {
-	members, err := t.members()
-	if err != nil {
-		return TreeStatistics{}, err
+	if pids := cgroupMembers(t.Cgroup); len(pids) > 0 {
+		var statistics TreeStatistics
+		for _, pid := range pids {
+			if stat, err := readStat(pid); err == nil && !stat.ended() {
+				statistics.add(stat)
+			}
+		}
+		return statistics, nil
 	}
-	statistics := TreeStatistics{Processes: len(members)}
-	for _, member := range members {
-		statistics.RSSBytes += member.residentPages * int64(os.Getpagesize())
+	table, err := readProcessTable()
+	if err != nil {
+		return TreeStatistics{}, fmt.Errorf("listing the processes of worker %s: %w", t.Worker, err)
+	}
+	var statistics TreeStatistics
+	for pid, stat := range table {
+		if !stat.ended() && (pid == t.Python.PID || table.below(pid, t.Launcher.PID) || table.below(pid, t.Python.PID)) {
+			statistics.add(stat)
+		}
 	}
 	return statistics, nil
+}
+
+func (s *TreeStatistics) add(stat procStat) {
+	s.Processes++
+	s.RSSBytes += stat.residentPages * int64(os.Getpagesize())
 }
 
 func (t *Tree) terminate() error {
