@@ -162,7 +162,7 @@ func (b *Builder) one(ctx context.Context, work Work) Result {
 		result.Outcome, result.Err, result.Seconds = outcome, err, time.Since(begin).Seconds()
 		if err != nil {
 			result.Error = err.Error()
-			b.report(EventFailed, result.Environment, err.Error())
+			b.report(EventFailed, result.Environment, strings.TrimPrefix(result.Error, "building "+result.Environment+": "))
 		}
 		return result
 	}

@@ -130,7 +130,7 @@ func TestWhatIsNoInterpreterIsRefusedWithAReason(t *testing.T) {
 	text := filepath.Join(folder, "text")
 	writeFile(t, text, "hello")
 	for path, want := range map[string]string{
-		silent: "does not answer as a Python", failing: "cannot open shared object file", text: "does not run as a Python",
+		silent: "does not answer as a Python", failing: "cannot open shared object file", text: "does not run as a Python 3",
 		folder: "is a folder", filepath.Join(folder, "missing"): "no such file",
 	} {
 		_, err := ReadFacts(t.Context(), FactsSource{Python: path, Environ: os.Environ()})

@@ -110,10 +110,13 @@ func runProbe(ctx context.Context, path string) (interpreter, error) {
 		if reason == "" {
 			reason = err.Error()
 		}
+		if strings.Contains(stderr.String(), "unknown option -I") || strings.Contains(stderr.String(), "Unknown option: -I") {
+			reason = "it is a Python 2"
+		}
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			reason = fmt.Sprintf("no answer within %v", probeTimeout)
 		}
-		return interpreter{}, fmt.Errorf("%s does not run as a Python: %s", path, reason)
+		return interpreter{}, fmt.Errorf("%s does not run as a Python 3: %s", path, reason)
 	}
 	var found interpreter
 	if err := json.Unmarshal([]byte(lastLine(stdout.String())), &found); err != nil || !isPythonVersion(found.Version) {

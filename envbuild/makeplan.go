@@ -110,6 +110,9 @@ func cmpNone(value string) string {
 	return value
 }
 
+// oldestPython is what ComfyUI itself needs.
+const oldestPython = "3.10"
+
 // choosePython decides which version the environment's interpreter must have.
 func (p *Plan) choosePython(parsed *manifest.Manifest, merged merged) error {
 	host := p.facts.Python.Version
@@ -130,9 +133,13 @@ func (p *Plan) choosePython(parsed *manifest.Manifest, merged merged) error {
 	if !isPythonVersion(p.Recipe.Python) {
 		return fmt.Errorf("%s: python = %q is no version; write one such as \"3.12\"", p.Manifest, p.Recipe.Python)
 	}
-	if compareVersions(p.Recipe.Python, "3.10") < 0 {
-		return fmt.Errorf("%s: Python %s is too old, ComfyUI's own modules need 3.10 or later; write python = \"3.10\" or leave the line out",
-			p.Manifest, p.Recipe.Python)
+	if p.Recipe.Python == minorVersion(host) && compareVersions(host, oldestPython) < 0 {
+		return fmt.Errorf("the host's Python %s is too old, ComfyUI's own modules need %s or later; name the interpreter that runs ComfyUI with --python",
+			host, oldestPython)
+	}
+	if compareVersions(p.Recipe.Python, oldestPython) < 0 {
+		return fmt.Errorf("%s: Python %s is too old, ComfyUI's own modules need %s or later; write python = %q or leave the line out",
+			p.Manifest, p.Recipe.Python, oldestPython, oldestPython)
 	}
 	return nil
 }
