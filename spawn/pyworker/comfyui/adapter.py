@@ -14,10 +14,12 @@ What a node says while it runs goes out as comfyui.message, with the call that i
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from ..calls import Refused
 from ..wire import decode, values
@@ -78,8 +80,18 @@ class ComfyUI:
         hooks.watch("folder_paths", self._folders.apply)
         hooks.watch("comfy.utils", lambda utils: progress.hook_bars(utils, self._messenger))
         hooks.watch("comfy_execution.progress", lambda module: progress.hook_registry(module, self._messenger))
-        hooks.watch("nodes", extranodes.hook_nodes)
+        hooks.watch("nodes", self._nodes_arrived)
+        hooks.watch("app.logger", self._logger_arrived)
         comfy_env_standin.load_serializers(os.environ.get("COMFY_ENV_SERIALIZER_FILES", ""))
+
+    def _nodes_arrived(self, module: Any) -> None:
+        extranodes.hook_nodes(module, self._messenger.quietly)
+        extranodes.add_own(self._worker.pack.nodes, module)
+
+    def _logger_arrived(self, module: Any) -> None:
+        """Warnings that ComfyUI prints at the end of its start."""
+        if hasattr(module, "log_startup_warning"):
+            module.log_startup_warning = self._messenger.startup_warning
 
     def after_import(self) -> None:
         """Completes what depends on the pack's modules."""
@@ -92,6 +104,10 @@ class ComfyUI:
         nodes = sys.modules.get("nodes")
         if nodes is not None:
             extranodes.add_own(self._worker.pack.nodes, nodes)
+        # ComfyUI applies its own policy once more after its packs are imported; some change it.
+        benchmark = getattr(sys.modules.get("comfy.model_management"), "set_cudnn_benchmark", None)
+        if benchmark is not None:
+            benchmark()
 
     # ---- calls, on the main thread ---------------------------------------------------------------------------------
 
@@ -175,6 +191,21 @@ class Messenger:
         self._worker = worker
         # What the pack said while it was imported and that each start of the host has to repeat.
         self.early: list[dict[str, Any]] = []
+        self._quiet = False
+
+    @contextlib.contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Nothing is registered meanwhile."""
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
+
+    def startup_warning(self, text: Any) -> None:
+        """Shows a line at the end of ComfyUI's start, at this one and at later ones."""
+        logging.warning("%s", text)
+        self.early.append({"kind": "startup_warning", "text": str(text)})
 
     def bar(self, value: Any, total: Any, preview: Any, prompt_id: Any, node_id: Any) -> None:
         """What a ProgressBar shows."""
@@ -195,9 +226,11 @@ class Messenger:
 
     def register_replacement(self, fields: dict[str, Any]) -> None:
         """Registers a node replacement on the host, now and at later starts."""
-        message = {"kind": "replacement", "fields": fields}
-        self.early.append(message)
-        self._send(message)
+        if not self._quiet:
+            message = {"kind": "replacement", "fields": fields}
+            self.early.append(message)
+            if self._worker.pack.nodes:  # later than at import, where the scan brings it
+                self._send(message)
 
     def ask_host(self, question: str, *arguments: Any) -> Any:
         """Asks the host's server something and waits."""

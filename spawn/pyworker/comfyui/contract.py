@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-import traceback
 from dataclasses import asdict
 from typing import Any, Callable
 
+from .. import report
 from .shapes import Describer, is_foreign
 
 # What ComfyUI calls beside the node's function, for classes of the first kind and of the third.
@@ -59,20 +59,16 @@ def describe_node(name: str, cls: type, describer: Describer) -> dict[str, Any]:
         else:
             contract.update(_v1(cls, describer))
     except Exception as error:
-        contract["error"] = error_text(error)
+        contract["error"] = describe_error(error)
         contract.setdefault("kind", "v3" if is_v3(cls) else "v1")
         contract.setdefault("attributes", _attributes(cls, describer, ()))
         contract.setdefault("methods", {})
     return contract
 
 
-def error_text(error: BaseException) -> dict[str, str]:
-    """What a person needs to know of an exception."""
-    return {
-        "type": type(error).__name__,
-        "message": str(error),
-        "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__))[-8192:],
-    }
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """An exception so that the host can raise it again."""
+    return report.describe(error)
 
 
 def input_types(cls: type, describer: Describer) -> dict[str, Any]:
@@ -82,7 +78,7 @@ def input_types(cls: type, describer: Describer) -> dict[str, Any]:
             return {"value": describer.describe(asdict(cls.FINALIZE_SCHEMA().get_v1_info(cls)))}
         return {"value": describer.describe(cls.INPUT_TYPES())}
     except Exception as error:
-        return {"error": error_text(error)}
+        return {"error": describe_error(error)}
 
 
 def _v1(cls: type, describer: Describer) -> dict[str, Any]:

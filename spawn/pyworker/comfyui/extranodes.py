@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Coroutine, Iterator
+from typing import Any, Callable, ContextManager, Coroutine, Iterator
 
 
 class LazyMapping(dict):
@@ -67,8 +67,9 @@ class LazyMapping(dict):
         return dict.items(self)
 
 
-def hook_nodes(module: Any) -> None:
-    """The post-import hook of ComfyUI's nodes.py."""
+def hook_nodes(module: Any, quietly: Callable[[], ContextManager[None]]) -> None:
+    """The post-import hook of ComfyUI's nodes.py. What the core nodes register while they are loaded, the host has
+    registered itself: `quietly` keeps it from being repeated."""
     init = getattr(module, "init_builtin_extra_nodes", None)
     mapping = getattr(module, "NODE_CLASS_MAPPINGS", None)
     if init is None or type(mapping) is not dict:
@@ -76,9 +77,10 @@ def hook_nodes(module: Any) -> None:
 
     def load() -> None:
         public = getattr(module, "init_public_apis", None)
-        if public is not None:
-            finish(public())
-        failed = finish(init())
+        with quietly():
+            if public is not None:
+                finish(public())
+            failed = finish(init())
         if failed:
             logging.warning("core nodes that could not be imported in this worker: %s", ", ".join(failed))
 

@@ -20,6 +20,7 @@ import sys
 from typing import Any, Callable
 
 from ..calls import Refused
+from ..wire.codecs import as_json
 from ..wire.errors import error_object
 from .contract import is_v3
 from .liveobjects import LiveObjects
@@ -95,7 +96,7 @@ class NodeCalls:
         validator = self._validator(cls)
 
         def finish(envelope: dict[str, Any], kept: _Kept | None, value: Any) -> dict[str, Any]:
-            answer: dict[str, Any] = {"value": value}
+            answer: dict[str, Any] = {"value": _for_browser(value)}
             if kept is not None and self._state:
                 state = kept.watch.changed(kept.value)
                 if state is not None:
@@ -208,6 +209,13 @@ def _attribute(owner: Any, name: str) -> Any:
 def _hidden(values: dict[str, Any]) -> dict[Any, Any]:
     names = sys.modules["comfy_api.latest"].io.Hidden.__members__
     return {names[name]: value for name, value in values.items() if name in names}
+
+
+def _for_browser(value: Any) -> Any:
+    """A node's return value whose part for the browser is as JSON makes it: subclasses are what they derive from."""
+    if type(value) is dict and "ui" in value:
+        return {**value, "ui": as_json(value["ui"])}
+    return value
 
 
 def _judge(answer: Any, question: dict[str, Any]) -> None:

@@ -73,10 +73,11 @@ class RouteTable:
                 raise TypeError(f"not a route definition: {definition!r}")
 
     def find(self, method: str, path: str) -> Route | None:
-        """The handler registered for a method and a path template."""
-        for route in self.routes:
-            if route.path == path and route.method in (method, "*"):
-                return route
+        """The handler registered for a method and a path template; one for GET answers HEAD too, as aiohttp has it."""
+        for wanted in (method, "GET") if method == "HEAD" else (method,):
+            for route in self.routes:
+                if route.path == path and route.method in (wanted, "*"):
+                    return route
         return None
 
     def describe(self) -> dict[str, Any]:

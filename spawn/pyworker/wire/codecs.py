@@ -234,13 +234,26 @@ def _decode_image(payload: Any) -> Any:
     return image
 
 
+def as_json(value: Any) -> Any:
+    """A value as JSON would have it: instances of subclasses as what they derive from."""
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in dict.items(value)}
+    if isinstance(value, tuple):
+        return tuple(as_json(item) for item in tuple.__iter__(value))
+    if isinstance(value, list):
+        return [as_json(item) for item in list.__iter__(value)]
+    if isinstance(value, str):
+        return str.__str__(value)
+    return value
+
+
 def _encode_node_output(output: Any) -> Any:
     ui = output.ui
     if ui is not None and not isinstance(ui, dict):
         ui = ui.as_dict()  # what ComfyUI would do with it next
     return {
         "args": tuple(output.args),
-        "ui": ui,
+        "ui": as_json(ui),
         "expand": output.expand,
         "block_execution": output.block_execution,
     }

@@ -37,6 +37,11 @@ class HostCall(Call):
         params["comfyui"] = self._fields
         return params
 
+    def linger(self, seconds: float) -> None:
+        """Waits on this thread for a node that answers at once; messages stay where they are."""
+        if self._channel is not None:
+            self._channel.wait(self._waiter, seconds)
+
     def _serve(self, item: tuple[Message, bytes]) -> None:
         if not self._message(item):
             super()._serve(item)

@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Protocol
 
+from comfy_supervisor import raising
+
 from .shapes import Builder, copied
 
 FRESH_SECONDS = 1.0  # one burst of questions, such as /object_info, is answered by one round of asking
@@ -20,7 +22,7 @@ WAIT_SECONDS = 0.25
 
 
 class InputTypesError(Exception):
-    """What a pack's INPUT_TYPES raised in its worker."""
+    """The inputs of a node are not known."""
 
 
 class Answers(Protocol):
@@ -32,7 +34,8 @@ class Answers(Protocol):
 @dataclass
 class _Entry:
     value: Any = None
-    error: str = ""
+    error: dict[str, Any] | None = None  # what the pack raised, described
+    problem: str = ""
 
 
 class InputCache:
@@ -52,7 +55,7 @@ class InputCache:
 
     def take(self, environment: str, document: dict[str, Any]) -> None:
         """Takes over {"inputs": {node: {"value"} or {"error"}}, "tables": [..]}."""
-        builder = Builder(document.get("tables", []))
+        builder = Builder(document.get("tables", []), for_json=True)
         made = {}
         for node, described in document["inputs"].items():
             made[environment, node] = _entry(described, builder)
@@ -60,15 +63,17 @@ class InputCache:
             self._entries.update(made)
 
     def get(self, environment: str, node: str, refresh: bool) -> Any:
-        """A copy of a node's INPUT_TYPES. Raises InputTypesError with what the pack raised."""
+        """A copy of a node's INPUT_TYPES. Raises what the pack raised, and InputTypesError when nothing is known."""
         if refresh:
             self.refresh()
         with self._lock:
             entry = self._entries.get((environment, node))
         if entry is None:
             raise InputTypesError(f"the inputs of {node} are not known: its pack could not be scanned")
-        if entry.error:
-            raise InputTypesError(entry.error)
+        if entry.error is not None:
+            raise raising.rebuild(entry.error, None, f"the worker of environment {environment!r}")
+        if entry.problem:
+            raise InputTypesError(entry.problem)
         return copied(entry.value)
 
     def peek(self, environment: str, node: str) -> Any:
@@ -128,8 +133,8 @@ class _Countdown:
 def _entry(described: dict[str, Any], builder: Builder) -> _Entry:
     error = described.get("error")
     if error is not None:
-        return _Entry(error=f"INPUT_TYPES raised {error['type']}: {error['message']}")
+        return _Entry(error=error)
     try:
         return _Entry(value=builder.build(described["value"]))
     except (ValueError, KeyError, IndexError, TypeError) as problem:
-        return _Entry(error=f"its INPUT_TYPES could not be read: {problem}")
+        return _Entry(problem=f"its INPUT_TYPES could not be read: {problem}")

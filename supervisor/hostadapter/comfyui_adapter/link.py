@@ -19,6 +19,9 @@ from comfy_supervisor.wire.errors import CannotCross, ChannelGone, ProtocolError
 from .hostcall import HostCall, Replay
 from .hostrole import ComfyRole
 
+# ComfyUI runs an asynchronous node to its end before it goes on, if that node waits for nothing. One that answers within
+# this time counts as such: it is longer than a round trip, and short enough not to be noticed by the others.
+AT_ONCE_SECONDS = 0.003
 _HOST_THREADS = 4  # that answer what workers ask the host's server
 
 
@@ -98,6 +101,7 @@ class Link:
 
         call = HostCall(self.session(), environment, node, options, Waiter(notify), fields, replay)
         call.send(envelope)
+        call.linger(AT_ONCE_SECONDS)
         return await call.wait(event), call.generation
 
     # ---- questions -------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ the websocket directly may come from any thread.
 | --- | --- | --- |
 | comfy.utils | PROGRESS_BAR_HOOK | bars of isolated nodes are not shown |
 | comfy_execution.progress | get_progress_state | set_progress of isolated nodes is not shown |
+| app.logger | log_startup_warning | warnings of isolated packs are not repeated at the end of the start |
 | server | PromptServer.instance.send_sync | websocket messages of isolated nodes are dropped |
 """
 
@@ -42,6 +43,10 @@ def replay_anywhere(message: dict[str, Any]) -> None:
             server.send_sync(message["event"], message["data"], message["sid"])
     elif kind == "replacement":
         _replacement(message["fields"])
+    elif kind == "startup_warning":
+        warn = getattr(sys.modules.get("app.logger"), "log_startup_warning", None)
+        if warn is not None:
+            warn(message["text"])
 
 
 def _server() -> Any:

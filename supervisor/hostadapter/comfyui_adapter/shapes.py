@@ -87,23 +87,27 @@ class OpenDict(dict):
         return made
 
 
-class Foreign:
-    """Stands where a pack has an object that can not be described; like the original, it is not JSON."""
+class Foreign(str):
+    """Stands where a pack has an object that can not be described: text, so that the browser can still be told of the
+    node. Natively one such object takes all of /object_info down."""
 
-    def __init__(self, type_name: str, text: str, why: str) -> None:
-        self.type_name = type_name
-        self.text = text
-        self.why = why
+    type_name: str
+    why: str
 
-    def __repr__(self) -> str:
-        return f"<{self.type_name} of a worker: {self.text}>"
+    def __new__(cls, type_name: str, text: str, why: str) -> Foreign:
+        made = super().__new__(cls, f"<{type_name} of a worker: {text}>")
+        made.type_name = type_name
+        made.why = why
+        return made
 
 
 class Builder:
     """Builds the values of one document."""
 
-    def __init__(self, tables: list[list[str]]) -> None:
+    def __init__(self, tables: list[list[str]], for_json: bool = False) -> None:
+        """`for_json`: what is built goes to the browser, so sets become lists and bytes text."""
         self._tables = tables
+        self._for_json = for_json
 
     def build(self, described: Any) -> Any:
         """The value that a description stands for. Raises ValueError for what is no description."""
@@ -131,9 +135,11 @@ class Builder:
         if tag == "$float":
             return float(content)
         if tag == "$set":
-            return {self.build(item) for item in content}
+            items = [self.build(item) for item in content]
+            return items if self._for_json else set(items)
         if tag == "$bytes":
-            return base64.b64decode(content)
+            data = base64.b64decode(content)
+            return repr(data) if self._for_json else data
         if tag == "$foreign":
             return Foreign(content["type"], content["repr"], content.get("why", ""))
         raise ValueError(f"a description of an unknown kind, {tag!r}")
