@@ -19,7 +19,13 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop whose wake-up sockets have high numbers."""
+    """A loop whose wake-up sockets have high numbers, and that says it runs while a synchronous node does."""
+
+    in_node = False  # a synchronous node's code runs, which ComfyUI's executor would run from inside its loop
+
+    def is_running(self) -> bool:
+        """Whether the loop runs, as far as a node can see."""
+        return self.in_node or super().is_running()
 
     _ssock: Any
     _csock: Any

@@ -120,20 +120,27 @@ class MainLane:
         events = sys.modules.get("asyncio.events")
         self._in_sync = True
         if events is not None and hasattr(events, "_set_running_loop"):
-            events._set_running_loop(self.loop())
+            self._enter_loop(events)
         try:
             self._worker.calls.run(call, function)
         finally:
             self._in_sync = False
+            if self._loop is not None:
+                self._loop.in_node = False
             events = sys.modules.get("asyncio.events")
             if events is not None:
                 events._set_running_loop(None)
             self._forget(call)
 
+    def _enter_loop(self, events: Any) -> None:
+        loop = self.loop()
+        loop.in_node = True
+        events._set_running_loop(loop)
+
     def asyncio_arrived(self, module: Any) -> None:
         """The post-import hook of asyncio: a node that imports it in mid-call finds the loop running."""
         if self._in_sync and threading.current_thread() is threading.main_thread():
-            module._set_running_loop(self.loop())
+            self._enter_loop(module)
 
     def begin_sync(self, call: Call) -> bool:
         """Right before a node's code: clears ComfyUI's flag. False if the call has been cancelled."""
