@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/go-plugin"
@@ -131,7 +130,7 @@ func RemoveStale(ctx context.Context, folder string) error {
 	if len(left) > 0 {
 		return fail(fmt.Errorf("%d processes do not end, such as %v", len(left), left[0]))
 	}
-	return errors.Join(removeCgroup(tree.Cgroup), os.RemoveAll(folder))
+	return errors.Join(removeCgroup(tree.Cgroup), removeFolder(folder))
 }
 
 // killLauncher kills the launcher of a tree, found by its mark, and waits for its end.

@@ -192,7 +192,7 @@ func (w *worker) finish(peerEnded <-chan error) {
 		w.endBlindly(err)
 	}
 	w.release()
-	if err := os.RemoveAll(w.record.Folder); err != nil {
+	if err := removeFolder(w.record.Folder); err != nil {
 		w.logger.Warn().Err(err).Str("worker", w.record.Worker).Msg("the worker's folder stays")
 	}
 }

@@ -39,7 +39,7 @@ func Launch(ctx context.Context, spec Spec, handler wire.Handler) (Worker, error
 	}
 	w, err := startLauncher(ctx, &spec, handler)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("launching a worker for %s: %w", spec.Environment, err), os.RemoveAll(spec.Folder))
+		return nil, errors.Join(fmt.Errorf("launching a worker for %s: %w", spec.Environment, err), removeFolder(spec.Folder))
 	}
 	if err := w.startPython(ctx, &spec); err != nil {
 		return nil, fmt.Errorf("launching a worker for %s: %w", spec.Environment, err)

@@ -105,7 +105,7 @@ func TestThePrivateFolderIsClosedToOthers(t *testing.T) {
 
 func TestALongRuntimePathStillHoldsASocket(t *testing.T) {
 	spec := testSpec(t)
-	spec.Folder = filepath.Join(t.TempDir(), strings.Repeat("long-", 30), "workers", spec.Worker)
+	spec.Folder = filepath.Join(temporaryFolder(t), strings.Repeat("long-", 30), "workers", spec.Worker)
 	worker := launch(t, spec, newRecorder())
 	ask[anything](t, worker, "echo", anything{})
 	record, err := LoadRecord(spec.Folder)

@@ -153,7 +153,7 @@ func (l *launcher) leave() {
 	l.leaveProcess()
 	if l.selfEnd {
 		l.log.Info().Msg("no supervisor came back: removing the folder and ending")
-		_ = os.RemoveAll(l.folder)
+		_ = removeFolder(l.folder)
 	}
 }
 

@@ -52,3 +52,6 @@ func syncFolder(path string) error {
 	defer folder.Close()
 	return folder.Sync()
 }
+
+// removeFolder removes a worker's folder with all that is in it.
+func removeFolder(folder string) error { return os.RemoveAll(folder) }

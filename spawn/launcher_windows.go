@@ -1,9 +1,12 @@
 package spawn
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/windows"
 )
@@ -43,3 +46,21 @@ func (l *launcher) redirectOutput() error {
 
 // syncFolder does nothing: a rename is written through here.
 func syncFolder(string) error { return nil }
+
+// removeFolder removes a worker's folder file by file: os.RemoveAll needs a way of deleting that older systems and wine
+// do not have.
+func removeFolder(folder string) error {
+	var paths []string
+	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			paths = append(paths, path)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+	for _, path := range slices.Backward(paths) { // a folder after what is in it
+		err = errors.Join(err, removeIfThere(path))
+	}
+	return err
+}

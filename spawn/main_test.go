@@ -67,6 +67,21 @@ func python(t testing.TB) string {
 	return path
 }
 
+// temporaryFolder is like t.TempDir, but removes it as the product removes its folders.
+func temporaryFolder(t testing.TB) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "spawn-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := removeFolder(folder); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder
+}
+
 func newID() string {
 	var id [16]byte
 	_, _ = rand.Read(id[:])
@@ -88,10 +103,10 @@ func testSpec(t testing.TB) Spec {
 		Generation:  1,
 		Python:      python(t),
 		Program:     program,
-		Directory:   t.TempDir(),
+		Directory:   temporaryFolder(t),
 		Variables:   []string{"PATH=" + os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1"},
 		Load:        json.RawMessage(`{"pack":{"name":"pack"}}`),
-		Folder:      filepath.Join(t.TempDir(), "workers", id),
+		Folder:      filepath.Join(temporaryFolder(t), "workers", id),
 		Version:     "test",
 		StopGrace:   2 * time.Second,
 		OrphanWait:  5 * time.Second,

@@ -85,7 +85,7 @@ func (f testFiles) wrong(t *testing.T, good wire.File) map[string]wire.File {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = pipe.Close(), writer.Close() })
-	fifo := filepath.Join(t.TempDir(), "fifo")
+	fifo := filepath.Join(temporaryFolder(t), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestAFileOfAnotherProcessIsOpenedAndOutlivesIt(t *testing.T) {
 }
 
 func TestTheDefaultQuotaFollowsTheTightestLimit(t *testing.T) {
-	folder := t.TempDir()
+	folder := temporaryFolder(t)
 	write := func(path, content string) {
 		path = filepath.Join(folder, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

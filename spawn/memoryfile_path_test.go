@@ -26,7 +26,7 @@ func newTestFiles(t failer) testFiles {
 		t.Fatal(err)
 	}
 	if cleaner, ok := t.(interface{ Cleanup(func()) }); ok {
-		cleaner.Cleanup(func() { _ = os.RemoveAll(place) })
+		cleaner.Cleanup(func() { _ = removeFolder(place) })
 	}
 	return testFiles{place}
 }
@@ -65,7 +65,7 @@ func (f testFiles) wrong(t *testing.T, good wire.File) map[string]wire.File {
 		change(&file)
 		return file
 	}
-	outside := filepath.Join(t.TempDir(), "outside")
+	outside := filepath.Join(temporaryFolder(t), "outside")
 	if err := os.WriteFile(outside, []byte("content"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 func TestTheRealWorkerProgramLoadsAPackAndCallsItsNode(t *testing.T) {
 	spec := testSpec(t)
-	program, err := pyworker.Layout(t.TempDir())
+	program, err := pyworker.Layout(temporaryFolder(t))
 	if err != nil {
 		t.Fatal(err)
 	}

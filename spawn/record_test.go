@@ -10,7 +10,7 @@ import (
 )
 
 func TestBadRecordsStopNoOthers(t *testing.T) {
-	folder := t.TempDir()
+	folder := temporaryFolder(t)
 	write := func(content func(id string) string) string {
 		id := newID()
 		place := filepath.Join(folder, id)
@@ -41,7 +41,7 @@ func TestBadRecordsStopNoOthers(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(folder, empty), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	bad[empty] = "no such file"
+	bad[empty] = recordName
 	if err := os.MkdirAll(filepath.Join(folder, "something else"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -70,14 +70,14 @@ func TestBadRecordsStopNoOthers(t *testing.T) {
 }
 
 func TestNoFolderMeansNoRecords(t *testing.T) {
-	records, failures := LoadRecords(filepath.Join(t.TempDir(), "nowhere"))
+	records, failures := LoadRecords(filepath.Join(temporaryFolder(t), "nowhere"))
 	if len(records) != 0 || len(failures) != 0 {
 		t.Errorf("%v, %v", records, failures)
 	}
 }
 
 func TestRemoveStaleTouchesOnlyWorkersFolders(t *testing.T) {
-	folder := t.TempDir()
+	folder := temporaryFolder(t)
 	if err := RemoveStale(testContext(t), folder); err == nil {
 		t.Error("it has removed a folder that is none of a worker")
 	}

@@ -187,7 +187,7 @@ func TestALauncherStartsThoughItsBinaryIsDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied := filepath.Join(t.TempDir(), "supervisor")
+	copied := filepath.Join(temporaryFolder(t), "supervisor")
 	if err := os.WriteFile(copied, content, 0o700); err != nil {
 		t.Fatal(err)
 	}
