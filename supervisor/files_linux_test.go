@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -29,20 +28,6 @@ func memoryFile(t *testing.T, id string, size int) wire.File {
 		t.Fatal(err)
 	}
 	return wire.File{ID: id, PID: os.Getpid(), FD: fd, Inode: stat.Ino, Size: int64(size)}
-}
-
-// readMessage reads the next message of a raw connection.
-func readMessage(t *testing.T, conn net.Conn) *wire.Message {
-	t.Helper()
-	frame, err := wire.ReadFrame(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	message, err := wire.DecodeMessage(frame.Header)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return message
 }
 
 func TestTheMemoryFilesOfACallThatIsCancelledWhileItWaitsGoBackToTheirOwner(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -502,4 +503,18 @@ func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	t.Cleanup(cancel)
 	return ctx, cancel
+}
+
+// readMessage reads the next message of a raw connection.
+func readMessage(t *testing.T, conn net.Conn) *wire.Message {
+	t.Helper()
+	frame, err := wire.ReadFrame(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, err := wire.DecodeMessage(frame.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message
 }
