@@ -14,8 +14,13 @@ import (
 // and looks again until it finds none. Workers in live are spared without a further look. It returns what it killed;
 // an error names what did not end.
 func Sweep(ctx context.Context, live map[string]bool) (killed []Process, err error) {
+	return sweep(ctx, WorkerVariable, launcherVariable, live)
+}
+
+// sweep takes the names of the variables, so that tests can have marks of their own on a machine where others sweep.
+func sweep(ctx context.Context, workerMark, launcherMark string, live map[string]bool) (killed []Process, err error) {
 	for {
-		strays, err := findStrays(live)
+		strays, err := findStrays(workerMark, launcherMark, live)
 		if err != nil {
 			return killed, fmt.Errorf("looking for processes of dead launchers: %w", err)
 		}
@@ -37,14 +42,14 @@ func Sweep(ctx context.Context, live map[string]bool) (killed []Process, err err
 	}
 }
 
-func findStrays(live map[string]bool) ([]procStat, error) {
-	suspects, err := markedProcesses(WorkerVariable, live)
+func findStrays(workerMark, launcherMark string, live map[string]bool) ([]procStat, error) {
+	suspects, err := markedProcesses(workerMark, live)
 	if err != nil || len(suspects) == 0 {
 		return nil, err
 	}
 	// A launcher starts before its worker. Looked for second, the launcher of every worker seen above is found if it
 	// lives, however new it is.
-	launchers, err := markedProcesses(launcherVariable, nil)
+	launchers, err := markedProcesses(launcherMark, nil)
 	if err != nil {
 		return nil, err
 	}

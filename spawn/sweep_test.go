@@ -5,10 +5,12 @@ package spawn
 import (
 	"os"
 	"os/exec"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // stray starts a process that carries a worker's ID without a launcher.
@@ -33,30 +35,37 @@ func stray(t *testing.T, variables ...string) Process {
 }
 
 func TestASweepKillsWhatADeadLauncherLeft(t *testing.T) {
-	id, live := newID(), newID()
-	victims := []Process{stray(t, "STRAY=1", WorkerVariable+"="+id), stray(t, "STRAY=1", "A=b", WorkerVariable+"="+id)}
+	const workerMark, launcherMark = "COMFY_SUPERVISOR_TEST_WORKER", "COMFY_SUPERVISOR_TEST_LAUNCHER"
+	id, live, owned := newID(), newID(), newID()
+	victims := []Process{stray(t, "STRAY=1", workerMark+"="+id), stray(t, "STRAY=1", "A=b", workerMark+"="+id)}
 	spared := []Process{
-		stray(t, "STRAY=1", WorkerVariable+"="+live),
+		stray(t, "STRAY=1", workerMark+"="+live),
 		stray(t, "STRAY=1"),
-		stray(t, "STRAY=1", WorkerVariable+"=no-id"),
-		stray(t, "STRAY=1", "X"+WorkerVariable+"="+id),
+		stray(t, "STRAY=1", workerMark+"=no-id"),
+		stray(t, "STRAY=1", "X"+workerMark+"="+id),
+		stray(t, "STRAY=1", workerMark+"="+owned), // the worker of another supervisor, with its launcher
+		stray(t, "STRAY=1", launcherMark+"="+owned),
 	}
-	// The workers of other supervisors of this user have launchers.
-	worker := launch(t, testSpec(t), newRecorder())
-	killed, err := Sweep(testContext(t), map[string]bool{live: true})
+	killed, err := sweep(testContext(t), workerMark, launcherMark, map[string]bool{live: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, victim := range victims { // others may be killed too: this machine's other orphans
-		if !slices.Contains(killed, victim) {
-			t.Errorf("killed %v, expected %v to be among them", killed, victim)
-		}
+	byPID := cmpopts.SortSlices(func(a, b Process) bool { return a.PID < b.PID })
+	if difference := cmp.Diff(victims, killed, byPID); difference != "" {
+		t.Error(difference)
 	}
 	expectDead(t, victims)
 	for _, process := range spared {
 		if !process.Alive() {
 			t.Errorf("%v was killed", process)
 		}
+	}
+}
+
+func TestASweepSparesWorkersThatHaveALauncher(t *testing.T) {
+	worker := launch(t, testSpec(t), newRecorder())
+	if _, err := Sweep(testContext(t), nil); err != nil {
+		t.Fatal(err)
 	}
 	ask[anything](t, worker, "echo", nil)
 }
