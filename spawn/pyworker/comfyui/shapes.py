@@ -73,7 +73,7 @@ class Describer:
             if isinstance(value, tuple):
                 return self._tuple(value)
             if isinstance(value, (set, frozenset)):
-                return {"$set": [self._describe(item) for item in sorted(value, key=repr)]}
+                return {"$set": [self.describe(item) for item in sorted(value, key=repr)]}
             return self._list(value)
         finally:
             self._within.pop()
@@ -86,26 +86,26 @@ class Describer:
             if number == len(self.tables):
                 self.tables.append(items)
             return {"$same": number}
-        return [self._describe(item) for item in items]
+        return [self.describe(item) for item in items]
 
     def _tuple(self, value: tuple[Any, ...]) -> Any:
-        described: dict[str, Any] = {"items": [self._describe(item) for item in value]}
+        described: dict[str, Any] = {"items": [self.describe(item) for item in value]}
         if type(value).__getitem__ is not tuple.__getitem__:
-            described["at"] = [self._describe(value[index]) for index in range(len(value))]
+            described["at"] = [self.describe(value[index]) for index in range(len(value))]
             try:
-                described["beyond"] = self._describe(value[len(value) + 7])
+                described["beyond"] = self.describe(value[len(value) + 7])
             except (IndexError, TypeError):
                 pass
         return {"$tuple": described}
 
     def _dict(self, value: dict[Any, Any]) -> Any:
-        items = [(key, self._describe(item)) for key, item in dict.items(value)]
+        items = [(key, self.describe(item)) for key, item in dict.items(value)]
         plain = type(value) is dict or not _overrides(type(value), dict)
         if plain:
             if all(type(key) is str and not key.startswith("$") for key, _ in items):
                 return dict(items)
-            return {"$dict": [[self._describe(key), item] for key, item in items]}
-        described: dict[str, Any] = {"items": [[self._describe(key), item] for key, item in items]}
+            return {"$dict": [[self.describe(key), item] for key, item in items]}
+        described: dict[str, Any] = {"items": [[self.describe(key), item] for key, item in items]}
         if all(name in value for name in _MADE_UP_NAMES):
             described["any"] = self._answer(value, _MADE_UP_NAMES[0])
         else:
@@ -116,7 +116,7 @@ class Describer:
 
     def _answer(self, value: Any, name: str) -> Any:
         try:
-            return self._describe(value[name])
+            return self.describe(value[name])
         except Exception as error:
             return _foreign(None, f"{type(error).__name__}: {error}")
 
