@@ -71,7 +71,7 @@ func TestAKilledPythonEndsItsCallAndNamesItsSignal(t *testing.T) {
 	}
 	expectGone(t, call)
 	exit := waitDone(t, worker)
-	if exit.Signal != "SIGKILL" || exit.Code != nil || len(exit.Stderr) != 1 || exit.Stderr[0] != "the last words" {
+	if exit.Signal != "SIGKILL" || exit.Code != nil || exit.Reason != "killed by another process" || len(exit.Stderr) != 1 || exit.Stderr[0] != "the last words" {
 		t.Errorf("exit %v, stderr %q", exit, exit.Stderr)
 	}
 	expectDead(t, below)

@@ -19,6 +19,7 @@ const (
 
 // attend waits for the first reason to end the worker, ends all of it, and tells.
 func (l *launcher) attend(host *Watch, outputDone <-chan struct{}) {
+	outOfMemoryBefore := outOfMemoryKills()
 	if host != nil {
 		l.group.Go(func() { l.attendHost(host) })
 	}
@@ -38,7 +39,7 @@ func (l *launcher) attend(host *Watch, outputDone <-chan struct{}) {
 		reason = l.hungUpReason()
 	}
 	l.markStopping()
-	l.end(reason, outputDone)
+	l.end(reason, outOfMemoryBefore, outputDone)
 }
 
 // hungUpReason waits for a Python that has closed its connection and may be about to end by itself.
@@ -99,7 +100,7 @@ func (l *launcher) waitForPython(limit time.Duration) bool {
 }
 
 // end kills what is left of the tree, takes Python's status and says that the worker is over.
-func (l *launcher) end(reason string, outputDone <-chan struct{}) {
+func (l *launcher) end(reason string, outOfMemoryBefore int64, outputDone <-chan struct{}) {
 	select {
 	case <-l.child.watch.Done():
 	default:
@@ -129,7 +130,10 @@ func (l *launcher) end(reason string, outputDone <-chan struct{}) {
 		exit.Reason = joinReasons(exit.Reason, "Python does not react to SIGKILL")
 	}
 	if exit.Signal == "SIGKILL" && reason == "" {
-		exit.Reason = "killed by another process, or by the kernel for lack of memory"
+		exit.Reason = "killed by another process"
+		if outOfMemoryKills() > outOfMemoryBefore {
+			exit.Reason = "killed by the kernel for lack of memory, as far as its counters tell"
+		}
 	}
 	l.reapAdopted()
 	if err := removeCgroup(l.tree.Cgroup); err != nil {

@@ -62,3 +62,13 @@ func residentBytes() int64 {
 	}
 	return stat.residentPages * int64(os.Getpagesize())
 }
+
+// outOfMemoryKills counts what the kernel has killed for lack of memory since it started, in any control group.
+func outOfMemoryKills() int64 {
+	content, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		return 0
+	}
+	kills, _ := fieldAfter(content, "oom_kill") // absent before Linux 4.13
+	return kills
+}

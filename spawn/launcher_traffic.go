@@ -279,27 +279,35 @@ func (u *upwardFrames) next(from io.Reader) ([]byte, error) {
 // keep takes frames back that could not be sent: the next stream sends them.
 func (u *upwardFrames) keep([]byte) { u.passed = 0 }
 
-// wholeFrames counts the bytes of the whole frames that data begins with, and, if there is none, how many bytes the
-// first one lacks at least.
+// wholeFrames counts the bytes of the whole frames that data begins with. If there is none, it says how many bytes the
+// first one lacks at least, or why it never will be one.
 func wholeFrames(data []byte) (whole, missing int, err error) {
 	for {
-		rest := data[whole:]
-		if len(rest) < wire.PrefixBytes {
-			return whole, wire.PrefixBytes - len(rest), nil
-		}
-		header, body := binary.BigEndian.Uint32(rest), binary.BigEndian.Uint32(rest[4:])
-		if header > wire.MaxHeaderBytes || body > wire.MaxFrameBytes {
-			return whole, 0, fmt.Errorf("a frame with a header of %d and a body of %d bytes: %w", header, body, wire.ErrFrameTooLarge)
-		}
-		if err := wire.CheckSize(int(header), int(body)); err != nil {
-			return whole, 0, err
-		}
-		size := wire.PrefixBytes + int(header) + int(body)
-		if len(rest) < size {
-			return whole, size - len(rest), nil
+		size, missing, err := firstFrame(data[whole:])
+		switch {
+		case whole > 0 && (missing > 0 || err != nil):
+			return whole, 0, nil
+		case missing > 0 || err != nil:
+			return 0, missing, err
 		}
 		whole += size
 	}
+}
+
+// firstFrame measures the frame that data begins with.
+func firstFrame(data []byte) (size, missing int, err error) {
+	if len(data) < wire.PrefixBytes {
+		return 0, wire.PrefixBytes - len(data), nil
+	}
+	header, body := binary.BigEndian.Uint32(data), binary.BigEndian.Uint32(data[4:])
+	if header > wire.MaxHeaderBytes || body > wire.MaxFrameBytes {
+		return 0, 0, fmt.Errorf("a frame with a header of %d and a body of %d bytes: %w", header, body, wire.ErrFrameTooLarge)
+	}
+	if err := wire.CheckSize(int(header), int(body)); err != nil {
+		return 0, 0, err
+	}
+	size = wire.PrefixBytes + int(header) + int(body)
+	return size, max(0, size-len(data)), nil
 }
 
 // downwardFrames writes frames to Python, whole ones: a writer finishes before the next one begins, whatever became of

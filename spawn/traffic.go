@@ -136,21 +136,14 @@ func (c *trafficConn) Receive() (wire.Frame, error) {
 
 // cut takes the next frame off the last message.
 func (c *trafficConn) cut() (wire.Frame, error) {
-	if len(c.rest) < wire.PrefixBytes {
-		return wire.Frame{}, io.ErrUnexpectedEOF
+	end, missing, err := firstFrame(c.rest)
+	if err == nil && missing > 0 {
+		err = io.ErrUnexpectedEOF
 	}
-	header, body := binary.BigEndian.Uint32(c.rest), binary.BigEndian.Uint32(c.rest[4:])
-	if header > wire.MaxHeaderBytes || body > wire.MaxFrameBytes {
-		return wire.Frame{}, wire.ErrFrameTooLarge
-	}
-	if err := wire.CheckSize(int(header), int(body)); err != nil {
+	if err != nil {
 		return wire.Frame{}, err
 	}
-	middle := wire.PrefixBytes + int(header)
-	end := middle + int(body)
-	if len(c.rest) < end {
-		return wire.Frame{}, io.ErrUnexpectedEOF
-	}
+	middle := wire.PrefixBytes + int(binary.BigEndian.Uint32(c.rest))
 	frame := wire.Frame{Header: c.rest[wire.PrefixBytes:middle:middle], Body: c.rest[middle:end:end]}
 	c.rest = c.rest[end:]
 	return frame, nil

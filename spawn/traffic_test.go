@@ -311,6 +311,65 @@ func TestUpwardFramesAreCutBetweenFrames(t *testing.T) {
 	}
 }
 
+// FuzzUpwardFrames holds what the launcher cuts and what the supervisor makes of it against plain reading.
+func FuzzUpwardFrames(f *testing.F) {
+	f.Add(append(frameOf(f, `{"a":1}`, 10), frameOf(f, `{"b":1}`, 0)...), 3)
+	f.Add(frameOf(f, `{"a":1}`, 10)[:12], 1)
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 1}, 8)
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1}, 2)
+	f.Fuzz(func(t *testing.T, data []byte, chunk int) {
+		var want []wire.Frame
+		plain := bytes.NewReader(data)
+		for {
+			frame, err := wire.ReadFrame(plain)
+			if err != nil {
+				break
+			}
+			want = append(want, frame)
+		}
+		var up upwardFrames
+		var got []wire.Frame
+		chunked := &chunkReader{data, max(1, chunk&0xfff)}
+		for {
+			frames, err := up.next(chunked)
+			if err != nil {
+				break
+			}
+			connection := trafficConn{rest: bytes.Clone(frames)}
+			for len(connection.rest) > 0 {
+				frame, err := connection.cut()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, frame)
+			}
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%d frames of %d", len(got), len(want))
+		}
+		for index, frame := range got {
+			if !bytes.Equal(frame.Header, want[index].Header) || !bytes.Equal(frame.Body, want[index].Body) {
+				t.Fatalf("frame %d differs", index)
+			}
+		}
+	})
+}
+
+// chunkReader returns so many bytes at once.
+type chunkReader struct {
+	data []byte
+	size int
+}
+
+func (r *chunkReader) Read(buffer []byte) (int, error) {
+	if len(r.data) == 0 {
+		return 0, io.EOF
+	}
+	count := copy(buffer, r.data[:min(r.size, len(r.data))])
+	r.data = r.data[count:]
+	return count, nil
+}
+
 func TestFramesThatCouldNotBeSentAreSentNext(t *testing.T) {
 	stream := append(frameOf(t, `{"a":1}`, 10), frameOf(t, `{"b":1}`, 10)...)
 	var up upwardFrames
