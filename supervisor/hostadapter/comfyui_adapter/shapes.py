@@ -185,8 +185,9 @@ def _string(content: dict[str, Any]) -> str:
     return made
 
 
-def copied(value: Any, depth: int = 3) -> Any:
-    """A copy of an INPUT_TYPES value down to the inputs' options, so that nobody's change reaches the cache."""
+def copied(value: Any, depth: int = 5) -> Any:
+    """A copy of an INPUT_TYPES value, or of what a V3 node says of itself, down to the inputs' options: nobody's change
+    reaches the cache. Lists of choices are shared."""
     if depth <= 0:
         return value
     if isinstance(value, OpenDict):

@@ -1,0 +1,240 @@
+"""ComfyUI's start: discovery, fingerprints, kept scans, scans side by side, assets, serializers, routes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+import types
+import unittest
+from pathlib import Path
+from typing import Any
+
+from comfyui_adapter import copying, discovery, hostfacts, hostroutes, scans, serializers
+from comfyui_adapter.fingerprint import fingerprint
+from comfyui_adapter.scancache import Scan, ScanCache
+from comfyui_adapter.scans import Scans, Wanted
+from fakecomfy import Server, modules
+
+
+class Folder(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, name: str, text: str = "") -> Path:
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+
+class Discovery(Folder):
+    def test_a_manifest_isolates_its_folder_and_nothing_else(self) -> None:
+        for name in ("one/comfy-env.toml", "one/__init__.py", "two/__init__.py", "_x/comfy-env.toml", ".y/comfy-env.toml"):
+            self.write(f"pack/nodes/{name}")
+        self.write("pack/nodes/gone.disabled/comfy-env.toml")
+        self.write("pack/comfy-env.toml")
+        pack = self.folder / "pack"
+        self.assertEqual([source.module for source in discovery.isolated_sources(pack)], ["nodes.one"])
+        self.assertEqual([source.module for source in discovery.plain_subfolders(pack)], ["nodes.two"])
+
+    def test_a_manifest_at_the_top_takes_the_subfolders_along(self) -> None:
+        self.write("pack/nodes/comfy-env.toml")
+        self.write("pack/nodes/sub/comfy-env.toml")
+        self.assertEqual([source.module for source in discovery.isolated_sources(self.folder / "pack")], ["nodes"])
+        self.assertEqual(discovery.isolated_sources(self.folder / "none"), [])
+
+    def test_the_packs_that_comfyui_loads(self) -> None:
+        for name in ("a", "b", "c.disabled", "__pycache__"):
+            self.write(f"custom_nodes/{name}/__init__.py")
+        self.write("custom_nodes/no_pack/readme")
+        folders = {"get_folder_paths": lambda name: [str(self.folder / name)]}
+        arguments = types.SimpleNamespace(disable_all_custom_nodes=False, whitelist_custom_nodes=[], enable_manager=False)
+        with modules(folder_paths=folders, comfy__cli_args={"args": arguments}):
+            self.assertEqual([pack.name for pack in discovery.packs_to_load()], ["a", "b"])
+            arguments.disable_all_custom_nodes = True
+            self.assertEqual([pack.name for pack in discovery.packs_to_load()], [])
+            arguments.whitelist_custom_nodes = ["b"]
+            self.assertEqual([pack.name for pack in discovery.packs_to_load()], ["b"])
+            arguments.enable_manager = True
+            with modules(comfyui_manager={"should_be_disabled": lambda path: path.endswith("b")}):
+                self.assertEqual([pack.name for pack in discovery.packs_to_load()], [])
+        self.assertEqual(list(discovery.packs_to_load()), [])
+
+
+class Fingerprints(Folder):
+    def test_content_counts_and_time_does_not(self) -> None:
+        file = self.write("nodes/a.py", "x = 1")
+        before = fingerprint(self.folder, "revision 1")
+        os.utime(file, (1, 1))
+        self.write("nodes/__pycache__/a.pyc", "other")
+        self.write(".git/index", "other")
+        self.write("weights.safetensors", "other")
+        self.assertEqual(fingerprint(self.folder, "revision 1"), before)
+        self.assertNotEqual(fingerprint(self.folder, "revision 2"), before)
+        file.write_text("x = 2")
+        self.assertNotEqual(fingerprint(self.folder, "revision 1"), before)
+
+    def test_a_file_that_moves_or_comes_counts(self) -> None:
+        self.write("a.py", "1")
+        before = fingerprint(self.folder)
+        (self.folder / "a.py").rename(self.folder / "b.py")
+        moved = fingerprint(self.folder)
+        self.write("c.json")
+        self.assertEqual(len({before, moved, fingerprint(self.folder)}), 3)
+
+
+class KeptScans(Folder):
+    def test_a_scan_is_kept_whole_or_not_at_all(self) -> None:
+        cache = ScanCache(self.folder / "scans")
+        self.assertIsNone(cache.load("a"))
+        cache.store("pack:nodes/x", Scan("f", {"nodes": [1]}))
+        self.assertEqual(cache.load("pack:nodes/x"), Scan("f", {"nodes": [1]}))
+        self.assertIsNone(cache.load("pack.nodes/x"))
+        (file,) = (self.folder / "scans").iterdir()
+        for text in ("", "{", "[]", '{"format": 99}'):
+            file.write_text(text)
+            self.assertIsNone(cache.load("pack:nodes/x"))
+
+    def test_only_exactly_this_content_counts_but_the_old_one_stays(self) -> None:
+        cache = ScanCache(self.folder)
+        cache.store("p", Scan("old", {"a": 1}))
+        made = Scans(cache, lambda environment: {"a": 2}, self.fail)
+        wanted = Wanted("e", "p", "new")
+        self.assertIsNone(made.cached(wanted))
+        self.assertEqual(made.outdated(wanted), {"a": 1})
+        self.assertEqual(made.result(wanted), {"a": 2})
+        self.assertEqual(ScanCache(self.folder).load("p"), Scan("new", {"a": 2}))
+        made.close()
+
+    def test_scans_run_side_by_side_and_once(self) -> None:
+        started: list[str] = []
+        together = threading.Barrier(2, timeout=30)
+
+        def scan(environment: str) -> dict[str, Any]:
+            started.append(environment)
+            together.wait()
+            return {"environment": environment}
+
+        before, scans.side_by_side = scans.side_by_side, lambda count: count
+        self.addCleanup(setattr, scans, "side_by_side", before)
+        made = Scans(ScanCache(self.folder), scan, self.fail)
+        wanted = [Wanted("one", "1", "f"), Wanted("two", "2", "f")]
+        made.begin(wanted)
+        made.begin(wanted)
+        self.assertEqual([made.result(item)["environment"] for item in wanted], ["one", "two"])
+        self.assertEqual(sorted(started), ["one", "two"])
+        made.close()
+
+    def test_what_scanning_raises_reaches_the_pack(self) -> None:
+        def scan(environment: str) -> dict[str, Any]:
+            raise RuntimeError("its import fails")
+
+        made = Scans(ScanCache(self.folder), scan, self.fail)
+        with self.assertRaisesRegex(RuntimeError, "its import fails"):
+            made.result(Wanted("e", "p", "f"))
+        made.close()
+
+    def test_a_scan_that_can_not_be_kept_is_used_all_the_same(self) -> None:
+        said: list[str] = []
+        self.write("taken")
+        made = Scans(ScanCache(self.folder / "taken"), lambda environment: {"a": 1}, said.append)
+        self.assertEqual(made.result(Wanted("e", "p", "f")), {"a": 1})
+        self.assertEqual(len(said), 1)
+        made.close()
+
+    def test_never_more_at_once_than_cores(self) -> None:
+        self.assertEqual(scans.side_by_side(0), 1)
+        self.assertLessEqual(scans.side_by_side(1000), os.cpu_count() or 1)
+
+
+class Assets(Folder):
+    def test_assets_go_where_comfyui_has_its_folders(self) -> None:
+        self.write("pack/assets/a.txt", "a")
+        self.write("pack/assets/sub/b.txt", "b")
+        pack, target = self.folder / "pack", self.folder / "elsewhere"
+        with modules(folder_paths={"get_input_directory": lambda: str(target)}):
+            self.assertEqual(copying.copy_into("assets", "input/3d", "**/*", False, pack), 2)
+            self.assertEqual((target / "3d/sub/b.txt").read_text(), "b")
+            self.assertEqual(copying.copy_into("assets", "input/3d", "**/*", False, pack), 0)
+            self.assertEqual(copying.copy_into("assets", "input/3d", "*.txt", True, pack), 1)
+        self.assertEqual(copying.copy_into("assets", "beside", "*", False, pack), 1)
+        self.assertTrue((pack / "beside/a.txt").exists())
+        self.assertEqual(copying.copy_into("nothing", "beside", "*", False, pack), 0)
+
+
+class Serializers(Folder):
+    def test_declared_types_without_a_serializer_are_said(self) -> None:
+        self.write("comfy-env-root.toml", '[types]\nSHAPE = "custom"\nOTHER = "builtin"\n"A,B" = \'custom\'\n[node_packs]\nx = "custom"\n')
+        self.assertEqual(serializers.custom_types(self.folder), ["SHAPE", "A,B"])
+        with self.assertLogs(level=logging.ERROR) as said:
+            serializers.load(self.folder)
+        self.assertIn("SHAPE", said.output[0])
+
+    def test_a_file_that_fails_or_registers_nothing_is_said(self) -> None:
+        self.write("one/serialization.py", "import nothing_of_this_name")
+        self.write("two/serialization.py", "x = 1")
+        self.write("two/comfy-env-root.toml", '[types]\nSHAPE = "custom"\n')
+        for name, text in (("one", "nothing_of_this_name"), ("two", "registers no serializer")):
+            with self.assertLogs(level=logging.ERROR) as said:
+                serializers.load(self.folder / name)
+            self.assertIn(text, said.output[0])
+
+
+class HostRoutes(unittest.TestCase):
+    def test_a_duplicate_is_refused_with_a_line(self) -> None:
+        server = Server()
+        server.routes.route("GET", "/there")(None)
+
+        async def ask(fields: Any, body: bytes) -> Any:
+            return {}
+
+        with modules(server={"PromptServer": types.SimpleNamespace(instance=server)}):
+            with self.assertLogs(level=logging.WARNING) as said:
+                count = hostroutes.register(
+                    [["GET", "/there"], ["GET", "/new"], ["HEAD", "/new"], ["GET", "/new"]],
+                    [["/files", "/tmp"], ["/files", "/tmp"]],
+                    ask,
+                    "pack",
+                )
+        self.assertEqual((count, len(said.output)), (3, 3))
+        new = server.routes[1]
+        self.assertEqual((new.method, new.path, new.options), ("GET", "/new", {"allow_head": False}))
+
+    def test_without_a_server_there_are_no_routes(self) -> None:
+        self.assertEqual(hostroutes.register([["GET", "/x"]], [], None, "pack"), 0)  # type: ignore[arg-type]
+
+
+class Facts(unittest.TestCase):
+    def test_what_a_host_says_of_itself(self) -> None:
+        from enum import Enum
+
+        class Kind(Enum):
+            A = "a"
+
+        arguments = types.SimpleNamespace(cpu=True, fast={Kind.A}, method=Kind.A, odd=object(), nan=float("nan"), pair=[("INFO", None)])
+        registry = {"loras": (["/l"], {".b", ".a"})}
+        named = {
+            "comfy__cli_args": {"args": arguments},
+            "comfy__model_management": {"EXTRA_RESERVED_VRAM": 0, "vram_state": types.SimpleNamespace(name="DISABLED")},
+            "folder_paths": {"folder_names_and_paths": registry, "base_path": "/b", "models_dir": "/m", "__file__": "/c/folder_paths.py"},
+        }
+        with modules(**named):
+            facts = hostfacts.facts()
+        self.assertEqual(facts["args"], {"cpu": True, "fast": ["a"], "method": "a", "pair": [["INFO", None]]})
+        self.assertEqual((facts["reserve_bytes"], facts["vram_state"], facts["comfyui_directory"]), (0, "DISABLED", "/c"))
+        self.assertEqual(facts["folders"]["names"], {"loras": [["/l"], [".a", ".b"]]})
+        self.assertEqual(hostfacts.folders(), {})
+
+    def test_folders_of_a_pack_are_added(self) -> None:
+        registry: dict[str, Any] = {"loras": (["/l"], {".a"})}
+        with modules(folder_paths={"folder_names_and_paths": registry}):
+            hostfacts.add_folders([["loras", ["/l", "/p"], [".a"]], ["own", ["/o"], [".x"]]])
+        self.assertEqual(registry, {"loras": (["/l", "/p"], {".a"}), "own": (["/o"], {".x"})})
+
+
+if __name__ == "__main__":
+    unittest.main()
