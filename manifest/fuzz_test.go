@@ -37,8 +37,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestNoManifestTakesLongToJudge(t *testing.T) {
-	const size = 1 << 17 // what is quadratic takes minutes even so
+func TestNoShapeOfManifestIsTooMuchToJudge(t *testing.T) {
+	const size = 1 << 17 // what is more than linear would not end within the test's time
 	repeat := func(unit string) string { return strings.Repeat(unit, size/len(unit)) }
 	numbered := func(before, format string) string {
 		var out strings.Builder
@@ -79,15 +79,16 @@ func TestNoManifestTakesLongToJudge(t *testing.T) {
 		start := time.Now()
 		_, diagnostics := Parse(EnvironmentFile, []byte(content))
 		for _, d := range diagnostics {
+			if d.Line < 1 || d.Column < 1 {
+				t.Errorf("%s: %q has no position", name, d.Message)
+			}
 			if err := (Style{}).Write(io.Discard, d); err != nil {
 				t.Fatal(err)
 			}
 		}
 		Fix("linux-64", EnvironmentFile, []byte(content))
-		if took := time.Since(start); took > 10*time.Second { // each takes a fraction of a second
-			t.Errorf("%s: %d bytes take %v", name, len(content), took)
-		} else if testing.Verbose() {
-			t.Logf("%s: %v, %d diagnostics", name, took, len(diagnostics))
+		if testing.Verbose() {
+			t.Logf("%s: %v, %d diagnostics", name, time.Since(start), len(diagnostics))
 		}
 	}
 }
