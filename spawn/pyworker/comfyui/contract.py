@@ -128,7 +128,16 @@ def _v3(cls: type, describer: Describer) -> dict[str, Any]:
         "methods": methods,
         "inputs": {"value": describer.describe(asdict(schema.get_v1_info(cls)))},
         "schema": fields,
+        "properties": _properties(cls, describer),
     }
+
+
+def _properties(cls: Any, describer: Describer) -> dict[str, Any]:
+    """What ComfyUI has remembered of the schema on the class, from which it answers DESCRIPTION, CATEGORY and others. A
+    class derived from another node's has some of that one's."""
+    base = cls.GET_BASE_CLASS()
+    names = {name for parent in base.__mro__ for name in vars(parent) if name.startswith("_") and name[1:].isupper()}
+    return {name: describer.describe(getattr(cls, name)) for name in sorted(names) if getattr(cls, name) is not None}
 
 
 def _output(output: Any, describer: Describer) -> dict[str, Any]:
@@ -137,7 +146,7 @@ def _output(output: Any, describer: Describer) -> dict[str, Any]:
         "io_type": describer.describe(output.io_type),
         "display_name": output.display_name,
         "tooltip": output.tooltip,
-        "is_output_list": bool(output.is_output_list),
+        "is_output_list": output.is_output_list,
     }
 
 

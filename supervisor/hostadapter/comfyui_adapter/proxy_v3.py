@@ -24,8 +24,10 @@ def make_v3(contract: dict[str, Any], builder: Builder, bridge: Bridge) -> type:
     attributes = {name: builder.build(value) for name, value in contract["attributes"].items()}
     hidden_names = list(contract["schema"]["hidden"])
     schema = _SchemaMaker(io, contract["schema"], builder, bridge, node)
+    properties = {name: builder.build(value) for name, value in contract["properties"].items() if hasattr(io.ComfyNode, name)}
     namespace: dict[str, Any] = {
         **attributes,
+        **properties,
         "__doc__": contract.get("doc"),
         "__module__": contract["module"],
         "_comfy_supervisor_bridge": bridge,
@@ -115,9 +117,11 @@ class _SchemaMaker:
         return made
 
     def _output(self, described: dict[str, Any]) -> Any:
-        return self._io.Custom(self._builder.build(described["io_type"])).Output(
-            described["id"], described["display_name"], described["tooltip"], described["is_output_list"]
+        made = self._io.Custom(self._builder.build(described["io_type"])).Output(
+            None, described["display_name"], described["tooltip"], described["is_output_list"]
         )
+        made.id = described["id"]  # given by ComfyUI where the pack gave none, and then no name to be shown
+        return made
 
 
 def _schema_class(io: Any) -> type:
