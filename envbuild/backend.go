@@ -40,6 +40,8 @@ type received struct {
 	Exact     []string `json:"exact,omitempty"`
 	Installer string   `json:"installer"`          // "uv 0.13.9 (PATH)"
 	Left      []string `json:"left_out,omitempty"` // pins that have no wheel for this platform
+	// Activation are the variables that activating a conda prefix sets.
+	Activation map[string]string `json:"activation,omitempty"`
 }
 
 // errSameVersions ends an upgrade that found nothing newer.

@@ -16,12 +16,15 @@ import (
 
 // Configuration is what a build needs to know besides the host and the packs.
 type Configuration struct {
-	Root      string // environment root; ours is <Root>/comfy-supervisor
-	Cache     string // our cache folder: fetched tools, what interpreters said
-	UV        string // path of uv, "" to look for it
-	Endpoints Endpoints
-	Environ   []string // NAME=value lines, of the command that builds
-	Jobs      int      // environments built side by side; 0 means one for each processor, at most four
+	Root  string // environment root; ours is <Root>/comfy-supervisor
+	Cache string // our cache folder: fetched tools, what interpreters said
+	UV    string // path of uv, "" to look for it
+	Pixi  string // path of pixi, "" to look for it
+	// PixiReleases is the base of pixi's release archives, "" for the project's own.
+	PixiReleases string
+	Endpoints    Endpoints
+	Environ      []string // NAME=value lines, of the command that builds
+	Jobs         int      // environments built side by side; 0 means one for each processor, at most four
 	// Frozen builds from lock files alone: a plan without one is an error, and no index is asked which versions it has.
 	Frozen bool
 	// Upgrade names packages that are resolved anew although nothing changed, to the newest versions that the plan
@@ -94,7 +97,8 @@ type Builder struct {
 	host     string // file name of the host facts in the store, once saved
 
 	toolLock sync.Mutex
-	tool     *uvTool  // once found
+	tool     *uvTool // once found
+	pixi     *pixiTool
 	indexes  *indexes // once needed
 }
 

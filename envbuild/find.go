@@ -135,7 +135,7 @@ func (s *Store) Find(name string, query Query) (Environment, error) {
 	if !exists(environment.Manifest) {
 		return Environment{}, &NotBuiltError{Name: name, PackDirectory: environment.PackDirectory, Reason: "the pack's manifest is gone"}
 	}
-	if _, err := readStamp(filepath.Dir(environment.Prefix)); err != nil {
+	if _, err := readStamp(s.revisionOf(environment)); err != nil {
 		return Environment{}, &NotBuiltError{Name: name, PackDirectory: environment.PackDirectory, Reason: "its revision is gone: " + err.Error()}
 	}
 	if !exists(environment.Python) {

@@ -206,7 +206,7 @@ func (s *Store) Collect(ctx context.Context, usage Usage, keep time.Duration) (d
 
 // MarkUsed notes that an environment is used now. Callers do so when they start a process in it.
 func (s *Store) MarkUsed(environment Environment) error {
-	file := s.useFile(filepath.Dir(environment.Prefix))
+	file := s.useFile(s.revisionOf(environment))
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("noting the use of %s: %w", environment.Name, err)
 	}

@@ -267,9 +267,12 @@ func sitePackages(prefix, version string) string {
 	return filepath.Join(prefix, "lib", "python"+minorVersion(version), "site-packages")
 }
 
-// prefixPython is the interpreter of a virtual environment.
+// prefixPython is the interpreter of a virtual environment or a conda prefix.
 func prefixPython(prefix string) string {
 	if runtime.GOOS == "windows" {
+		if exists(filepath.Join(prefix, condaMetadata)) {
+			return condaPython(prefix)
+		}
 		return filepath.Join(prefix, "Scripts", "python.exe")
 	}
 	return filepath.Join(prefix, "bin", "python")

@@ -21,7 +21,7 @@ func (s *Store) lockFiles(plan *Plan) (lock, about string) {
 
 // saveLock keeps the lock file of a revision that is complete.
 func (s *Store) saveLock(plan *Plan, revision string, got received) error {
-	content, err := os.ReadFile(filepath.Join(revision, lockName))
+	content, err := os.ReadFile(filepath.Join(revision, plan.lockName()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // nothing was to be installed
 	}
@@ -61,7 +61,7 @@ func (s *Store) locksFor(directory string, plan *Plan) (exact string, got receiv
 	if _, _, ok := revisionNumber(name); !ok {
 		return "", received{}, ""
 	}
-	if file := filepath.Join(directory, name, lockName); exists(file) {
+	if file := filepath.Join(directory, name, plan.lockName()); exists(file) {
 		return "", received{}, file
 	}
 	return "", received{}, ""

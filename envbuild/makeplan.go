@@ -1,7 +1,6 @@
 package envbuild
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,7 +38,13 @@ func NewPlan(found manifest.Found, parsed *manifest.Manifest, facts Facts, endpo
 		return nil, err
 	}
 	plan.installer(merged)
-	maps.Copy(plan.Variables, merged.Activation.Env)
+	if recipe.Backend == BackendPixi { // activation is recorded once it is built
+		if err := plan.takeConda(parsed, merged); err != nil {
+			return nil, err
+		}
+	} else {
+		maps.Copy(plan.Variables, merged.Activation.Env)
+	}
 	maps.Copy(plan.Variables, parsed.EnvVars)
 
 	build, _ := facts.BuildKind()
@@ -144,9 +149,6 @@ func (p *Plan) choosePython(parsed *manifest.Manifest, merged merged) error {
 	return nil
 }
 
-// errNeedsPixi is wrapped by the error for manifests that only pixi can build.
-var errNeedsPixi = errors.New("the pixi backend is not part of this build")
-
 // chooseBackend picks uv unless something has to come from conda.
 func (p *Plan) chooseBackend(merged merged, wanted string) error {
 	needs := merged.conda
@@ -154,11 +156,14 @@ func (p *Plan) chooseBackend(merged merged, wanted string) error {
 	case wanted == BackendUV && len(needs) > 0:
 		return fmt.Errorf("%s: the backend is set to uv, which can not install %s; leave the choice to the manifest, or take them from [pypi-dependencies]",
 			p.Manifest, strings.Join(needs, ", "))
-	case wanted == BackendPixi:
-		return fmt.Errorf("%s: the backend is set to pixi: %w", p.Manifest, errNeedsPixi)
 	case len(needs) > 0:
-		return fmt.Errorf("%s needs conda packages, which uv can not install: %s: %w; packages that are on a Python index can move to [pypi-dependencies]",
-			p.Manifest, strings.Join(needs, ", "), errNeedsPixi)
+		p.Recipe.Backend = BackendPixi
+		p.say("backend pixi: conda provides %s", strings.Join(needs, ", "))
+		return nil
+	case wanted == BackendPixi:
+		p.Recipe.Backend = BackendPixi
+		p.say("backend pixi: the settings say so")
+		return nil
 	}
 	p.Recipe.Backend = BackendUV
 	p.say("backend uv: nothing in the manifest comes from conda")

@@ -59,9 +59,11 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory, kept string, 
 	for _, line := range slices.Concat(result.Why, plan.Lines) {
 		fmt.Fprintf(log, "# %s\n", line)
 	}
-	interpreter, err := findPython(ctx, plan.Recipe.Python, b.facts.Python, b.configuration.Environ, b.prober)
-	if err != nil {
-		return "", nil, fmt.Errorf("building %s: %w", plan.Name, err)
+	var interpreter chosenPython // conda brings its own
+	if plan.Recipe.Backend != BackendPixi {
+		if interpreter, err = findPython(ctx, plan.Recipe.Python, b.facts.Python, b.configuration.Environ, b.prober); err != nil {
+			return "", nil, fmt.Errorf("building %s: %w", plan.Name, err)
+		}
 	}
 	var said []string
 	report := func(event Event) {
@@ -74,7 +76,7 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory, kept string, 
 		LockReceived: lockReceived, Preferences: preferences, Busy: filepath.Join(directory, busyName), Log: log, Report: report, Upgrade: upgrade,
 		Frozen: b.configuration.Frozen}
 	if kept != "" {
-		work.Kept = filepath.Join(kept, lockName)
+		work.Kept = filepath.Join(kept, plan.lockName())
 	}
 	builder, err := b.backend(plan.Recipe.Backend)
 	if err != nil {
@@ -88,6 +90,7 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory, kept string, 
 		}
 		return "", nil, err
 	}
+	interpreter = work.Interpreter
 	entries, err := siteEntries(prefixOf(revision), interpreter.Version)
 	if err != nil {
 		return "", nil, fmt.Errorf("reading what was built: %w", err)
@@ -110,9 +113,6 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory, kept string, 
 
 // backend returns what carries plans of that kind out.
 func (b *Builder) backend(name string) (backend, error) {
-	if name != BackendUV {
-		return nil, fmt.Errorf("the backend %s: %w", name, errNeedsPixi)
-	}
 	guard, err := b.configuration.Guard, error(nil)
 	if guard == nil {
 		if guard, err = guardProgram(); err != nil {
@@ -123,6 +123,9 @@ func (b *Builder) backend(name string) (backend, error) {
 	indexes, err := b.packageIndexes(environ)
 	if err != nil {
 		return nil, err
+	}
+	if name == BackendPixi {
+		return &pixiBackend{environ: pixiEnviron(environ), guard: guard, indexes: indexes, find: b.findPixi}, nil
 	}
 	return &uvBackend{environ: environ, guard: guard, indexes: indexes, find: b.findUV}, nil
 }

@@ -64,12 +64,16 @@ type Recipe struct {
 	CUDA      []string      `json:"cuda,omitempty"`
 	CUDAIndex string        `json:"cuda_index,omitempty"`
 	Installer InstallerPlan `json:"installer"`
+	// Conda is what comes from conda channels; nil with the uv backend.
+	Conda *CondaPlan `json:"conda,omitempty"`
 	// Local are hashes of the local files that requirements name, by path.
 	Local map[string]string `json:"local,omitempty"`
 }
 
 // empty reports that nothing is to be installed.
-func (r Recipe) empty() bool { return len(r.Family)+len(r.Pins)+len(r.Requirements)+len(r.CUDA) == 0 }
+func (r Recipe) empty() bool {
+	return r.Conda == nil && len(r.Family)+len(r.Pins)+len(r.Requirements)+len(r.CUDA) == 0
+}
 
 // Source is where one package comes from; one of Index, URL, Git and Path is set.
 type Source struct {

@@ -25,7 +25,8 @@ const storeFolder = "comfy-supervisor"
 // which pack uses which.
 //
 //	<root>/comfy-supervisor/envs/<name>_<stack>/            one environment
-//	    <plan hash>-<n>/                                    a revision: stamp.json, uv.lock, prefix/
+//	    <plan hash>-<n>/                                    a revision: stamp.json, uv.lock, prefix/, or
+//	                                                        pixi.lock and .pixi/envs/default/
 //	    current                                             the revision built last, by name
 //	    lock, busy                                          held by a build, and while its processes live
 //	    build.log                                           of the last build
@@ -138,7 +139,7 @@ func (s *Store) writeRecord(plan *Plan, revision string, mark *stamp, host strin
 		Format: storeFormat, Name: plan.Name, Stack: plan.Stack, HostStack: plan.HostStack,
 		PackDirectory: plan.PackDirectory, NodesDirectory: plan.NodesDirectory, Manifest: plan.Manifest,
 		ComfyUI: plan.facts.ComfyUI.Directory, PlanHash: plan.Hash, Backend: plan.Recipe.Backend, Inputs: plan.Inputs, Revision: filepath.Base(revision),
-		Prefix: prefixOf(revision), PythonVersion: mark.Python, Variables: plan.Variables, Options: options,
+		Prefix: prefixOf(revision), PythonVersion: mark.Python, Variables: mark.variables(plan), Options: options,
 		Host: host, HostPython: plan.facts.Python.Executable, BuiltAt: mark.BuiltAt,
 	}
 	content, err := json.MarshalIndent(entry, "", "  ")
@@ -194,9 +195,6 @@ func (s *Store) supersede(plan *Plan) error {
 func (s *Store) directory(plan *Plan) string {
 	return filepath.Join(s.environments(), plan.DirectoryName())
 }
-
-// prefixOf is the interpreter's prefix in a revision.
-func prefixOf(revision string) string { return filepath.Join(revision, "prefix") }
 
 const (
 	stampName   = "stamp.json"

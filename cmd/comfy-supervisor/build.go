@@ -123,6 +123,7 @@ func buildConfiguration(app *application, loaded *settings.Settings, jobs int, r
 		Root:  loaded.EnvironmentRoot.Value,
 		Cache: loaded.CacheDirectory.Value,
 		UV:    loaded.UV.Value,
+		Pixi:  loaded.Pixi.Value, PixiReleases: loaded.PixiReleases.Value,
 		Endpoints: envbuild.Endpoints{TorchIndex: loaded.TorchIndex.Value, CUDAWheels: loaded.CUDAWheelsIndex.Value,
 			Backend: backend},
 		Environ: app.environ,
