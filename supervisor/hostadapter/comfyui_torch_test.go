@@ -321,3 +321,32 @@ func TestUpstreamsExecutionTestsPassAcrossTheBoundary(t *testing.T) {
 		t.Errorf("upstream's tests: %v\n%s", err, said)
 	}
 }
+
+func TestTheLoanBooksHoldAgainstARealComfyUI(t *testing.T) {
+	t.Parallel()
+	program, err := pyworker.Layout(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	adapter, err := hostadapter.Layout(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := filepath.Join(t.TempDir(), "ComfyUI")
+	if err := os.CopyFS(tree, os.DirFS(upstream.ComfyUI(t))); err != nil {
+		t.Fatal(err)
+	}
+	for book, path := range map[string]string{"comfy_supervisor_worker.comfyui.loanbook": program, "comfyui_adapter.loanbook": adapter} {
+		said, err := exec.CommandContext(t.Context(), upstream.Host(t), "tests/comfyui/loans.py", tree, book, path).Output()
+		if err != nil {
+			t.Fatalf("checking %s: %v\n%s", book, err, said)
+		}
+		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+		if !regexp.MustCompile(`^\d\d+ loans checked$`).MatchString(lines[len(lines)-1]) {
+			t.Errorf("checking %s ended with %q", book, lines[len(lines)-1])
+		}
+		for _, line := range lines[:len(lines)-1] {
+			t.Errorf("%s: %s", book, line)
+		}
+	}
+}

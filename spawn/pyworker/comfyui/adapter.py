@@ -15,6 +15,7 @@ What a node says while it runs goes out as comfyui.message, with the call that i
 from __future__ import annotations
 
 import contextlib
+import enum
 import inspect
 import logging
 import os
@@ -24,11 +25,12 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 from ..calls import Refused
 from ..wire import decode, values
 from ..wire.errors import CannotCross, error_object
-from . import comfy_env_standin, extranodes, guests, progress, prompt_server, routes, scanning, web_standin
+from . import comfy_env_standin, extranodes, guests, loanbook, progress, prompt_server, routes, scanning, web_standin
 from .flags import Flags
 from .folders import Folders
 from .loglines import configure_logging
 from .nodecalls import NodeCalls
+from .pager import Memory, Pager
 from .standins import StandIns
 
 if TYPE_CHECKING:
@@ -49,6 +51,10 @@ class ComfyUI:
         self._standins = StandIns(str(pack.get("directory") or pack["nodes"]))
         self._folders = Folders()
         self.flags = Flags()
+        self.pager = Pager()
+        self._memory = Memory()
+        self._ready = False
+        self._loaded = False
         self._state = prompt_server.HostState()
         self._messenger = Messenger(worker)
         self.server = prompt_server.PromptServer(self._messenger, self._state, worker.side.loop())
@@ -77,12 +83,16 @@ class ComfyUI:
         self._standins.offer("aiohttp", web_standin.modules)
         hooks = worker.hooks
         hooks.watch("comfy.cli_args", self.flags.apply)
+        hooks.watch("comfy.model_management", self._memory.apply)
+        hooks.watch("comfy.model_patcher", self.pager.complete)
+        hooks.watch("comfy.model_patcher", lambda module: self._loaded and self.report_ready())
         hooks.watch("folder_paths", self._folders.apply)
         hooks.watch("comfy.utils", lambda utils: progress.hook_bars(utils, self._messenger))
         hooks.watch("comfy_execution.progress", lambda module: progress.hook_registry(module, self._messenger))
         hooks.watch("nodes", self._nodes_arrived)
         hooks.watch("app.logger", self._logger_arrived)
         comfy_env_standin.load_serializers(os.environ.get("COMFY_ENV_SERIALIZER_FILES", ""))
+        self.pager.prepare()
 
     def _nodes_arrived(self, module: Any) -> None:
         extranodes.hook_nodes(module, self._messenger.quietly)
@@ -108,6 +118,26 @@ class ComfyUI:
         benchmark = getattr(sys.modules.get("comfy.model_management"), "set_cudnn_benchmark", None)
         if benchmark is not None:
             benchmark()
+        self._loaded = True
+        if "comfy.model_patcher" in sys.modules:
+            self.report_ready()
+
+    def report_ready(self) -> None:
+        """Says once, when the pack has first imported comfy, what came of everything that was mirrored."""
+        if self._ready:
+            return
+        self._ready = True
+        attention = getattr(sys.modules.get("comfy.ldm.modules.attention"), "optimized_attention", None)
+        report = {
+            "flags": self.flags.read_back(),
+            "skipped": self.flags.skipped,
+            "attention": getattr(attention, "__name__", "").removeprefix("attention_"),
+            "pager": {"outcome": self.pager.outcome, "reason": self.pager.reason},
+            "missing": loanbook.missing(),
+        }
+        for name, reason in self.flags.skipped.items():
+            logging.warning("the host's flag %s is not in force here: %s", name, reason)
+        self._worker.channel.notify("comfy-ready", report)
 
     # ---- calls, on the main thread ---------------------------------------------------------------------------------
 
@@ -129,6 +159,7 @@ class ComfyUI:
         state = fields.get("host")
         if isinstance(state, dict):
             self._state.enter(state)
+            set_preview_method(state.get("preview_method"))
         folders = fields.get("folders")
         if isinstance(folders, dict):
             self._folders.hear(folders, str(fields.get("folders_version") or ""))
@@ -182,6 +213,17 @@ class ComfyUI:
 
     async def _route(self, params: dict[str, Any], value: Any) -> dict[str, Any]:
         return await routes.answer(self.server.routes, self.server.app, params, value or b"")
+
+
+def set_preview_method(wanted: Any) -> None:
+    """Takes over how this prompt wants its previews; ComfyUI reads it from its flags."""
+    arguments = getattr(sys.modules.get("comfy.cli_args"), "args", None)
+    present = getattr(arguments, "preview_method", None)
+    if wanted is not None and isinstance(present, enum.Enum) and present.value != wanted:
+        try:
+            arguments.preview_method = type(present)(wanted)
+        except ValueError:
+            pass  # a method of another version of ComfyUI
 
 
 class Messenger:

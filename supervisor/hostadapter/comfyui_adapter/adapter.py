@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 
-from . import discovery, executor, hostfacts, hostroutes
+from . import discovery, executor, hostfacts, hostroutes, loanbook
 from .bridge import Bridge
 from .environments import Environments
 from .fingerprint import fingerprint
@@ -59,9 +59,9 @@ class Adapter:
             if self._prepared:
                 return
             self._prepared = True
-            if not executor.watch_prompts(self._prompt_began, self._prompt_ended):
-                logging.warning("[comfy-supervisor] this ComfyUI has no PromptExecutor.execute_async: after a worker's"
-                                " restart its loaders have to be run again by hand")
+            executor.watch_prompts(self._prompt_began, self._prompt_ended)
+            for line in loanbook.missing():
+                logging.warning("[comfy-supervisor] %s", line)
             wanted = []
             for pack in discovery.packs_to_load():
                 for source in discovery.isolated_sources(pack):
