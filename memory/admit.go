@@ -60,6 +60,7 @@ func (b *Books) Ask(now time.Time, ask Ask) Outcome {
 	b.waiting[ask.ID] = w
 	m.waits++
 	c.queue = append(c.queue, w)
+	c.touched = true
 	b.renew(now, m)
 	return b.settle(now, out)
 }
@@ -156,6 +157,7 @@ func (b *Books) Finished(now time.Time, ask string) Outcome {
 func (b *Books) Tick(now time.Time) Outcome {
 	var out Outcome
 	for _, c := range b.order {
+		c.touched = true
 		for _, lease := range slices.Clone(c.leases) {
 			if elapsed(lease.RenewedAt, now) >= b.lapse(lease) {
 				b.endLease(now, lease, "lapsed", &out)
@@ -185,19 +187,22 @@ func (b *Books) Tick(now time.Time) Outcome {
 // It is the end of every transaction. Releases come last: a party that goes on in this very transaction is not asked.
 func (b *Books) settle(now time.Time, out Outcome) Outcome {
 	for {
+		any := false
 		for _, c := range b.order {
-			if len(c.queue) > 0 && b.pictured(now, c, &out) {
+			if c.touched && len(c.queue) > 0 && b.pictured(now, c, &out) {
+				any = true
 				b.admit(now, c, &out)
 			}
 		}
-		if len(b.waiting) < 2 || !b.breakCycle(now, &out) {
+		if !any || len(b.waiting) < 2 || !b.breakCycle(now, &out) {
 			break
 		}
 	}
 	for _, c := range b.order {
-		if len(c.queue) > 0 && b.pictured(now, c, &out) {
+		if c.touched && len(c.queue) > 0 && b.pictured(now, c, &out) {
 			b.request(now, c, &out)
 		}
+		c.touched = false
 	}
 	return b.done(out)
 }
@@ -267,6 +272,11 @@ func (b *Books) admit(now time.Time, c *card, out *Outcome) {
 		}
 		if overtakes {
 			b.noteOvertaking(c, w)
+		}
+		if verdict == Short && l.available < w.need.work {
+			b.force(now, w, cause, out) // not even its computation fits into what is left
+			l.available = b.available(c)
+			continue
 		}
 		l.available -= b.grant(now, w, verdict, cause, l.available, reach, out)
 	}
@@ -358,6 +368,7 @@ func (b *Books) lease(now time.Time, w *waiter, bytes Bytes, forced bool) {
 	}
 	b.leases[lease.Ask] = lease
 	w.card.leases = append(w.card.leases, lease)
+	w.card.touched = true
 }
 
 // conclude takes an ask out of the queue and answers it.
@@ -403,6 +414,7 @@ func (b *Books) drop(now time.Time, w *waiter, cause string, out *Outcome) {
 func (b *Books) remove(w *waiter) {
 	delete(b.waiting, w.ask.ID)
 	w.member.waits--
+	w.card.touched = true
 	w.card.queue = slices.DeleteFunc(w.card.queue, func(other *waiter) bool { return other == w })
 }
 
@@ -425,6 +437,7 @@ func (b *Books) endLeases(now time.Time, m *member, cause string, out *Outcome) 
 
 func (b *Books) endLease(now time.Time, lease *Lease, cause string, out *Outcome) {
 	c := b.cards[lease.Device]
+	c.touched = true
 	left := lease.outstanding(b.confirmed(lease))
 	delete(b.leases, lease.Ask)
 	c.leases = slices.DeleteFunc(c.leases, func(other *Lease) bool { return other == lease })

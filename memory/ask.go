@@ -38,7 +38,8 @@ const (
 	Granted Verdict = "granted"
 	// Short: everything that could be freed has been, and the lease holds what is there. Upstream then loads in part.
 	Short Verdict = "short"
-	// Forced: the load goes on under upstream's own rules though others were promised bytes that it may take.
+	// Forced: the load goes on under upstream's own rules though its computation may not fit, or others were promised
+	// bytes that it may take.
 	Forced Verdict = "forced"
 	// Dropped: nobody waits for the answer any more (the process is gone, or it asks for another load).
 	Dropped Verdict = "dropped"

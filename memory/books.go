@@ -30,8 +30,10 @@ type card struct {
 	wanted  time.Time // when a fresh reading was asked for; zero: none is under way
 	foreign Bytes     // held by nobody we know, at the last reading that could see it
 	holders []*holder // ordered by party
+	asked   int       // of the holders, by a release that has not been answered
 	queue   []*waiter // in the order of asking
 	leases  []*Lease
+	touched bool // something changed since the last transaction settled it
 }
 
 // member is one living party.
@@ -66,7 +68,7 @@ type holder struct {
 	answeredAt   time.Time // the last receipt
 	restUntil    time.Time // left alone until then
 	claimed      Bytes     // what the last receipt says was freed, until a reading has seen it
-	claimBase    Bytes     // the driver's figure before it
+	claimBase    Bytes     // the most that the driver saw while it was under way
 	wantFull     bool      // a partial release gave too little: the next is a full one
 	dry          bool      // had no more to give, and nothing was used since
 	unresponsive bool      // did not answer
@@ -151,6 +153,8 @@ func (b *Books) Gone(now time.Time, party Party) Outcome {
 		b.drop(now, w, CauseGone, &out)
 	}
 	for _, h := range m.holders {
+		h.answered()
+		h.card.touched = true
 		h.card.holders = slices.DeleteFunc(h.card.holders, func(other *holder) bool { return other == h })
 	}
 	delete(b.members, party)
@@ -186,6 +190,9 @@ func (b *Books) Phase(now time.Time, party Party, phase Phase, promptOver bool) 
 		return b.done(out)
 	}
 	m.promptOver = promptOver
+	for _, h := range m.holders {
+		h.card.touched = true
+	}
 	if phase == Busy && m.phase != Busy {
 		m.reuse.Used(now)
 		b.rhythm(party.Session).use(now, used{environment: party.Environment})
@@ -309,7 +316,7 @@ func (b *Books) Reading(now time.Time, reading Reading) Outcome {
 
 // look makes a reading the card's picture. One that began before it was asked for may not show what it was asked for.
 func (b *Books) look(c *card, reading Reading, out *Outcome) {
-	c.reading, c.known = reading, true
+	c.reading, c.known, c.touched = reading, true, true
 	if !reading.At.Before(c.wanted) {
 		c.wanted = time.Time{}
 	}
@@ -322,6 +329,9 @@ func (b *Books) look(c *card, reading Reading, out *Outcome) {
 		h.driver = -1
 		if reading.Attributed {
 			h.driver = min(max(0, reading.Processes[h.member.party]), reading.Total)
+		}
+		if h.pending != nil {
+			h.claimBase = max(h.claimBase, h.driver)
 		}
 		h.recharge(&b.rules)
 		if h.driver >= 0 || !h.reportedAt.After(reading.At) || reading.Source == FromBooks {
@@ -357,6 +367,7 @@ func (h *holder) asReported(rules *Rules) Bytes {
 
 // recharge computes what a party is charged for on a card: the driver's word where it has one, else its own.
 func (h *holder) recharge(rules *Rules) {
+	h.card.touched = true
 	h.charge = h.driver
 	if h.driver < 0 {
 		h.charge = h.asReported(rules)

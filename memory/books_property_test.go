@@ -288,7 +288,7 @@ func BenchmarkAWholeSweep(b *testing.B) {
 				for i := range workers {
 					pinners = append(pinners, Pinner{Party: workers[i].Party, InForce: 16 * MiB, Pinned: GiB / 8, LargestModel: GiB, Live: i%2 == 0})
 				}
-				SplitPins(pinners, 0)
+				SplitPins(pinners, PinRAM{})
 			}
 		})
 	}

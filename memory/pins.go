@@ -73,17 +73,27 @@ type PinPlan struct {
 	Terms Terms   `json:"terms"`
 }
 
-// PinBudget is the most that all processes together may pin, in bytes: the largest ceiling a host reports, and never more
-// than upstream's share of the RAM that a cgroup leaves us, which ComfyUI does not look at. 0: no host pins.
-func PinBudget(pinners []Pinner, ramLimit Bytes) Bytes {
+// PinRAM is what a container's limit leaves for pinning. ComfyUI does not look at it: it reads the machine's RAM.
+type PinRAM struct {
+	Limit Bytes `json:"limit"` // of the cgroup; 0: none, and every process keeps PinFloor of the machine's RAM by itself
+	// Unpinned is what is in use under the limit and not pinned.
+	Unpinned Bytes `json:"unpinned"`
+}
+
+// PinBudget is the most that all processes together may pin, in bytes: the largest ceiling a host reports, and in a
+// container never more than upstream's share of its limit, nor what is left of it beside PinFloor. 0: no host pins.
+func PinBudget(pinners []Pinner, ram PinRAM) Bytes {
 	var budget Bytes
 	for i := range pinners {
 		if pinners[i].Party.IsHost() && pinners[i].Ceiling > 0 {
 			budget = max(budget, Bytes(math.Min(pinners[i].Ceiling, float64(plausible))))
 		}
 	}
-	if ramLimit > 0 {
-		budget = min(budget, Bytes(float64(ramLimit)*0.90))
+	if ram.Limit > 0 && budget > 0 {
+		// in steps, so that caps do not follow every page
+		unpinned := (max(0, ram.Unpinned) + smallestPinSlice - 1) / smallestPinSlice * smallestPinSlice
+		budget = min(budget, Bytes(float64(ram.Limit)*0.90), max(0, ram.Limit-unpinned-PinFloor))
+		budget = max(budget, Bytes(len(pinners))*smallestCap) // pinning cannot be switched off in a process that pins
 	}
 	return budget
 }
@@ -92,9 +102,9 @@ func PinBudget(pinners []Pinner, ramLimit Bytes) Bytes {
 // cap falls below what is pinned; nor below the largest model; nor below PinFloor; and what is left goes half to the
 // hosts and half to the live workers. Each step is as equal as it can be. Caps shrink at once and grow slowly, and only
 // into what others have acknowledged to have given up.
-func SplitPins(pinners []Pinner, ramLimit Bytes) PinPlan {
-	plan := PinPlan{Budget: PinBudget(pinners, ramLimit)}
-	plan.Terms = Terms{Amount("budget", plan.Budget), Amount("RAM limit", ramLimit), Count("processes", len(pinners))}
+func SplitPins(pinners []Pinner, ram PinRAM) PinPlan {
+	plan := PinPlan{Budget: PinBudget(pinners, ram)}
+	plan.Terms = Terms{Amount("budget", plan.Budget), Amount("RAM limit", ram.Limit), Amount("used and not pinned", ram.Unpinned), Count("processes", len(pinners))}
 	if plan.Budget <= 0 || len(pinners) == 0 {
 		return plan
 	}

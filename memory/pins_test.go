@@ -18,7 +18,7 @@ func anyPinners(t *rapid.T) []Pinner {
 	for i := range rapid.IntRange(0, 8).Draw(t, "workers") {
 		pinners = append(pinners, Pinner{Party: Party{"h0", fmt.Sprint("w", i), 1}, Live: rapid.Bool().Draw(t, "live")})
 	}
-	room := PinBudget(pinners, 0)
+	room := PinBudget(pinners, PinRAM{})
 	for i := range pinners {
 		pinner := &pinners[i]
 		pinner.InForce = amount("in force", room)
@@ -36,7 +36,7 @@ func anyPinners(t *rapid.T) []Pinner {
 func TestTheSumOfPinCapsNeverExceedsTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pinners := anyPinners(t)
-		plan := SplitPins(pinners, 0)
+		plan := SplitPins(pinners, PinRAM{})
 		sum := Bytes(0)
 		set := map[Party]PinCap{}
 		for _, cap := range plan.Set {
@@ -63,7 +63,7 @@ func TestTheSumOfPinCapsNeverExceedsTheBudget(t *testing.T) {
 func TestPinCapsKeepTheirOrderOfPrecedence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pinners := anyPinners(t)
-		budget := PinBudget(pinners, 0)
+		budget := PinBudget(pinners, PinRAM{})
 		if budget <= Bytes(len(pinners))*smallestCap*32 {
 			return
 		}
@@ -136,7 +136,7 @@ func TestWhatIsPinnedAboveACapIsGoneWithinThreeSweepsAndCapsInForceNeverExceedTh
 }
 
 func (w *pinWorld) sweep(t *rapid.T) {
-	plan := SplitPins(w.pinners, 0)
+	plan := SplitPins(w.pinners, PinRAM{})
 	find := func(party Party) *Pinner {
 		for i := range w.pinners {
 			if w.pinners[i].Party == party {
@@ -197,36 +197,36 @@ func capsOf(plan PinPlan) string {
 func TestPinsAreSplitAndSplitAgainAsWorkersComeAndGo(t *testing.T) {
 	budget := float64(64 * GiB) // two of which are kept for newcomers
 	host := Pinner{Party: Host("h"), Ceiling: budget}
-	alone := SplitPins([]Pinner{host}, 0)
+	alone := SplitPins([]Pinner{host}, PinRAM{})
 	if got, want := capsOf(alone), "newcomer h/host 62.00 GiB; "; got != want {
 		t.Errorf("a host alone: %s, want %s", got, want)
 	}
 	host.InForce = 62 * GiB
 	worker := Pinner{Party: Party{"h", "w", 1}, Live: true}
-	first := SplitPins([]Pinner{host, worker}, 0)
+	first := SplitPins([]Pinner{host, worker}, PinRAM{})
 	if got, want := capsOf(first), "shrink h/host 31.00 GiB; newcomer h/w#1 2.00 GiB; "; got != want {
 		t.Errorf("a worker comes: %s, want %s", got, want)
 	}
 	host.InForce, worker.InForce, worker.Stable = 31*GiB, 2*GiB, 1
-	if got := capsOf(SplitPins([]Pinner{host, worker}, 0)); got != "" {
+	if got := capsOf(SplitPins([]Pinner{host, worker}, PinRAM{})); got != "" {
 		t.Errorf("grew after one census: %s", got)
 	}
 	worker.Stable = 2
-	if got, want := capsOf(SplitPins([]Pinner{host, worker}, 0)), "grow h/w#1 31.00 GiB; "; got != want {
+	if got, want := capsOf(SplitPins([]Pinner{host, worker}, PinRAM{})), "grow h/w#1 31.00 GiB; "; got != want {
 		t.Errorf("after two censuses: %s, want %s", got, want)
 	}
 	worker.InForce, worker.Live, host.Stable = 31*GiB, false, 2
-	if got, want := capsOf(SplitPins([]Pinner{host, worker}, 0)), "shrink h/w#1 2.00 GiB; "; got != want {
+	if got, want := capsOf(SplitPins([]Pinner{host, worker}, PinRAM{})), "shrink h/w#1 2.00 GiB; "; got != want {
 		t.Errorf("an idle worker: %s, want %s (the host grows once that is acknowledged)", got, want)
 	}
 	worker.Pinned = 10 * GiB
-	if got, want := capsOf(SplitPins([]Pinner{host, worker}, 0)), "shrink h/w#1 10.00 GiB; "; got != want {
+	if got, want := capsOf(SplitPins([]Pinner{host, worker}, PinRAM{})), "shrink h/w#1 10.00 GiB; "; got != want {
 		t.Errorf("an idle worker that holds pins: %s, want %s", got, want)
 	}
 }
 
 func TestWithoutAHostThatPinsThereAreNoCaps(t *testing.T) {
-	plan := SplitPins([]Pinner{{Party: Host("h"), Ceiling: -1}, {Party: Party{"h", "w", 1}, Live: true}}, 64*GiB)
+	plan := SplitPins([]Pinner{{Party: Host("h"), Ceiling: -1}, {Party: Party{"h", "w", 1}, Live: true}}, PinRAM{Limit: 64 * GiB})
 	if plan.Budget != 0 || len(plan.Set) != 0 {
 		t.Errorf("%+v", plan)
 	}
@@ -234,15 +234,21 @@ func TestWithoutAHostThatPinsThereAreNoCaps(t *testing.T) {
 
 func TestALimitOfTheContainerIsTheBudgetEvenWhenTheHostDoesNotSeeIt(t *testing.T) {
 	pinners := []Pinner{{Party: Host("h"), Ceiling: float64(200 * GiB), InForce: 30 * GiB, Pinned: 30 * GiB}}
-	plan := SplitPins(pinners, 16*GiB)
-	if want := 16 * GiB * 9 / 10; plan.Budget != want {
+	plan := SplitPins(pinners, PinRAM{Limit: 16 * GiB})
+	if want := 14 * GiB; plan.Budget != want {
 		t.Errorf("budget %s, want %s", plan.Budget, want)
 	}
 	if len(plan.Release) != 1 || plan.Release[0].Bytes < 30*GiB-plan.Budget {
 		t.Errorf("what is pinned above it is not asked back: %+v", plan.Release)
 	}
+	if got, want := PinBudget(pinners, PinRAM{Limit: 16 * GiB, Unpinned: 5*GiB + 1}), 9*GiB-smallestPinSlice; got != want {
+		t.Errorf("beside 5 GiB that are not pinned: %s, want %s", got, want)
+	}
+	if got := PinBudget(pinners, PinRAM{Limit: 16 * GiB, Unpinned: 20 * GiB}); got <= 0 {
+		t.Errorf("a container that is full already: %s, and every pin would leak", got)
+	}
 	pinners[0].Over = ReclaimSweeps
-	if plan := SplitPins(pinners, 16*GiB); len(plan.Late) != 1 {
+	if plan := SplitPins(pinners, PinRAM{Limit: 16 * GiB}); len(plan.Late) != 1 {
 		t.Errorf("nobody says that it is late: %+v", plan)
 	}
 }
@@ -303,7 +309,7 @@ func BenchmarkSplitPins(b *testing.B) {
 				pinners = append(pinners, Pinner{Party: Party{"h", fmt.Sprint("w", i), 1}, Live: i%2 == 0, InForce: MiB, Pinned: Bytes(i) * MiB, LargestModel: 4 * GiB})
 			}
 			for b.Loop() {
-				SplitPins(pinners, 0)
+				SplitPins(pinners, PinRAM{})
 			}
 		})
 	}

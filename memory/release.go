@@ -112,9 +112,11 @@ func (b *Books) promising(h *holder) bool {
 // models in upstream's order, which knows nothing of their use; so the action names the models to keep, for upstream's
 // own keep_loaded.
 func (b *Books) planReleases(now time.Time, w *waiter, short Bytes, lastTier int, out *Outcome) {
-	for _, h := range w.card.holders {
-		if h.pending != nil {
-			short = addBytes(short, -h.pending.bytes)
+	if w.card.asked > 0 {
+		for _, h := range w.card.holders {
+			if h.pending != nil {
+				short = addBytes(short, -h.pending.bytes)
+			}
 		}
 	}
 	if short <= 0 {
@@ -246,6 +248,8 @@ func (b *Books) askRelease(now time.Time, w *waiter, r *request, short Bytes, ou
 		kind = FullRelease
 	}
 	h.pending = &pendingRelease{kind: kind, bytes: r.bytes, at: now}
+	h.card.asked++
+	h.claimed, h.claimBase = 0, h.driver
 	action := Action{Kind: kind, Party: h.member.party, Device: w.card.device, Bytes: r.bytes, Keep: r.keep(), Cause: "ask " + w.ask.ID, Terms: Terms{
 		Fact("for", w.ask.Party.String()), Amount("needed", w.need.total), Amount("free", w.card.reading.Free),
 		Amount("short", short), Amount("could give", b.releasable(h)), Fact("line", tierNames[r.tier])}}
@@ -303,8 +307,8 @@ func (b *Books) takeReceipt(now time.Time, h *holder, receipt Receipt, out *Outc
 		if h.wantFull {
 			h.restUntil = time.Time{} // the next rung follows at once
 		}
-		h.pending = nil
-		h.claimed, h.claimBase = freed, h.driver
+		h.answered()
+		h.claimed = freed
 	}
 	h.unresponsive, h.answeredAt = false, now
 	if receipt.Held >= 0 {
@@ -348,7 +352,16 @@ func (b *Books) giveUpReleases(now time.Time, c *card, out *Outcome) {
 		}
 		out.Events = append(out.Events, Event{Kind: EventUnanswered, Party: h.member.party, Device: c.device, Cause: string(h.pending.kind),
 			Terms: Terms{Amount("asked", h.pending.bytes), Span("waited", elapsed(h.pending.at, now))}})
-		h.pending, h.unresponsive = nil, true
+		h.answered()
+		h.unresponsive = true
+	}
+}
+
+// answered notes that no release is under way any more.
+func (h *holder) answered() {
+	if h.pending != nil {
+		h.pending = nil
+		h.card.asked--
 	}
 }
 

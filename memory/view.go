@@ -14,6 +14,9 @@ func (b *Books) next() (next time.Time) {
 		for _, w := range c.queue {
 			earliest(&next, w.deadline)
 		}
+		if c.asked == 0 && len(c.queue) == 0 {
+			continue
+		}
 		for _, h := range c.holders {
 			if h.pending != nil {
 				earliest(&next, h.pending.at.Add(b.patience(h)))

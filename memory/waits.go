@@ -47,10 +47,16 @@ func (b *Books) roomWithoutWaiters(c *card) Bytes {
 
 // stuckWaits finds the asks that no order of events could satisfy.
 func (b *Books) stuckWaits() []*waiter {
+	if !b.somebodyKeeps() {
+		return nil // nobody who waits has what another could wait for
+	}
 	room := make(map[*card]Bytes, len(b.order))
 	finished := make(map[*member]int)
 	var open, undecided []*waiter
 	for _, c := range b.order {
+		if len(c.queue) == 0 {
+			continue
+		}
 		room[c] = b.roomWithoutWaiters(c)
 		if c.known && c.wanted.IsZero() {
 			open = append(open, c.queue...)
@@ -79,6 +85,21 @@ func (b *Books) stuckWaits() []*waiter {
 		})
 	}
 	return open
+}
+
+// somebodyKeeps tells whether anybody who waits for a load keeps bytes for it or holds a lease elsewhere.
+func (b *Books) somebodyKeeps() bool {
+	for _, c := range b.order {
+		if slices.ContainsFunc(c.queue, (*waiter).keeps) {
+			return true
+		}
+		for _, lease := range c.leases {
+			if m := b.members[lease.Party]; m != nil && m.waits > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // giveBack adds what a waiting party holds to the room on every card, as if its loads had finished.

@@ -171,8 +171,8 @@ func (c *coordinator) look(d *device) memory.Reading {
 	case driver == DriverAttributed && !d.processLocal: // WDDM does not say what a process holds
 		reading.Attributed = true
 		reading.Processes = make(map[memory.Party]memory.Bytes)
-		for _, p := range c.world.alive {
-			if p.device == d && p.onCard > 0 {
+		for _, p := range d.processes {
+			if p.onCard > 0 {
 				reading.Processes[p.party] += p.onCard
 			}
 		}
@@ -298,21 +298,8 @@ func (c *coordinator) perform(p *process, action memory.Action, count func(freed
 	})
 }
 
-func (c *coordinator) find(party memory.Party) *process {
-	for _, s := range c.world.sessions {
-		if s.name != party.Session {
-			continue
-		}
-		p := s.workers[party.Environment]
-		if party.IsHost() {
-			p = s.host
-		}
-		if p != nil && p.alive && p.party == party {
-			return p
-		}
-	}
-	return nil
-}
+// find is the living process of a party; nil: there is none.
+func (c *coordinator) find(party memory.Party) *process { return c.world.byParty[party] }
 
 // sweep is what the supervisor does every ten seconds.
 func (c *coordinator) sweep() {

@@ -11,9 +11,8 @@ type device struct {
 	foreign      memory.Bytes
 	used         memory.Bytes // by processes of ours
 	overcommit   memory.Bytes // the most that was ever used beyond the card
-	processes    []*process   // that have a context on it
+	processes    []*process   // of the sessions that use it
 	loads        []*load      // that were let go on and have not ended
-	last         memory.Bytes // free bytes at the last look, for DriverUnreadable
 }
 
 // free is what is left; below zero on an over-admitted process-local card.

@@ -92,10 +92,7 @@ func (o *oracle) evict(d *device, asker *load, short memory.Bytes) (freed memory
 		next    time.Duration
 	}
 	var victims []victim
-	for _, p := range o.world.alive {
-		if p.device != d {
-			continue
-		}
+	for _, p := range d.processes {
 		for _, m := range p.models {
 			if m.inUse == 0 && m.resident > 0 && m != asker.entry {
 				victims = append(victims, victim{p, m, p.session.nextUse(p.party.Environment, m.model.Name)})

@@ -11,6 +11,7 @@ import (
 type pinBook struct {
 	world   *world
 	entries map[memory.Party]*pinEntry
+	order   []*pinEntry // by party
 }
 
 type pinEntry struct {
@@ -24,18 +25,40 @@ func newPinBook(w *world) pinBook {
 
 func (b *pinBook) forget(p *process) {
 	if entry := b.entries[p.party]; entry != nil && entry.process == p {
-		delete(b.entries, p.party)
+		b.remove(p.party)
 	}
+}
+
+func (b *pinBook) place(party memory.Party) (int, bool) {
+	return slices.BinarySearchFunc(b.order, party, func(e *pinEntry, party memory.Party) int { return e.pinner.Party.Compare(party) })
+}
+
+func (b *pinBook) remove(party memory.Party) {
+	delete(b.entries, party)
+	if at, ok := b.place(party); ok {
+		b.order = slices.Delete(b.order, at, at+1)
+	}
+}
+
+func (b *pinBook) add(entry *pinEntry) {
+	b.remove(entry.pinner.Party)
+	b.entries[entry.pinner.Party] = entry
+	at, _ := b.place(entry.pinner.Party)
+	b.order = slices.Insert(b.order, at, entry)
 }
 
 // list is every process's state, ordered by party.
 func (b *pinBook) list() []memory.Pinner {
-	pinners := make([]memory.Pinner, 0, len(b.entries))
-	for _, entry := range b.entries {
-		pinners = append(pinners, entry.pinner)
+	pinners := make([]memory.Pinner, len(b.order))
+	for i, entry := range b.order {
+		pinners[i] = entry.pinner
 	}
-	slices.SortFunc(pinners, func(x, y memory.Pinner) int { return x.Party.Compare(y.Party) })
 	return pinners
+}
+
+// pinRAM is what the container leaves for pinning.
+func (w *world) pinRAM() memory.PinRAM {
+	return memory.PinRAM{Limit: w.scenario.Machine.Limit, Unpinned: w.scenario.Machine.Other + w.baseRAM}
 }
 
 // first is the cap that a new process starts with; it comes with its first message, so it is in force at once.
@@ -47,11 +70,19 @@ func (b *pinBook) first(p *process) float64 {
 	if p.party.IsHost() {
 		entry.pinner.Ceiling = ownCeiling(&b.world.scenario, p.device)
 	}
-	b.entries[p.party] = entry
-	for _, set := range memory.SplitPins(b.list(), b.world.scenario.Machine.Limit).Set {
+	b.add(entry)
+	plan := memory.SplitPins(b.list(), b.world.pinRAM())
+	for _, set := range plan.Set {
 		if set.Party == p.party {
 			entry.pinner.InForce = set.Bytes
 		}
+	}
+	var promised memory.Bytes
+	for _, other := range b.order {
+		promised += max(other.pinner.InForce, other.pinner.Sent)
+	}
+	if entry.pinner.InForce > 0 && promised > plan.Budget {
+		b.world.result.PinsOver++
 	}
 	if entry.pinner.InForce <= 0 {
 		return 1 // nothing yet, but never zero
@@ -78,7 +109,7 @@ func (c *coordinator) sweepPins(now time.Time) {
 	if machine.RAM <= 0 {
 		return
 	}
-	for _, entry := range c.pins.entries {
+	for _, entry := range c.pins.order {
 		entry.pinner.Live = entry.process.busy() || !entry.process.released && len(entry.process.models) > 0
 		entry.pinner.Stable++
 		if entry.pinner.Pinned > max(entry.pinner.InForce, entry.pinner.Sent) {
@@ -88,9 +119,9 @@ func (c *coordinator) sweepPins(now time.Time) {
 		}
 	}
 	pinners := c.pins.list()
-	plan := memory.SplitPins(pinners, machine.Limit)
+	plan := memory.SplitPins(pinners, c.world.pinRAM())
 	c.world.result.PinsLate += len(plan.Late)
-	promised := memory.Bytes(0)
+	promised, grown := memory.Bytes(0), false
 	for i := range pinners {
 		promised += max(pinners[i].InForce, pinners[i].Sent)
 	}
@@ -99,7 +130,9 @@ func (c *coordinator) sweepPins(now time.Time) {
 		if set.Cause == memory.CausePinNone {
 			continue
 		}
-		promised += max(0, set.Bytes-max(entry.pinner.InForce, entry.pinner.Sent))
+		if more := set.Bytes - max(entry.pinner.InForce, entry.pinner.Sent); more > 0 {
+			promised, grown = promised+more, true
+		}
 		entry.pinner.Sent = set.Bytes
 		p, bytes := entry.process, set.Bytes
 		c.send(func() { // set in the process, which says so
@@ -114,7 +147,7 @@ func (c *coordinator) sweepPins(now time.Time) {
 			})
 		})
 	}
-	if plan.Budget > 0 && promised > plan.Budget {
+	if grown && promised > plan.Budget {
 		c.world.result.PinsOver++
 	}
 	for _, action := range plan.Release {

@@ -32,7 +32,7 @@ type Result struct {
 	Reaped                int
 	// Forced and Short count the verdicts, Withdrawn loads that went on because no answer came, Cycles circles of waits.
 	Forced, Short, Withdrawn, Cycles int
-	// PinsOver counts sweeps in which more was promised than the pinned budget; PinsLate processes above their cap for
+	// PinsOver counts caps that were set or raised though all of them then exceeded the pinned budget; PinsLate processes above their cap for
 	// longer than memory.ReclaimSweeps sweeps.
 	PinsOver, PinsLate int
 
@@ -58,6 +58,13 @@ func (r *Result) summarize() {
 	if count := len(r.times); count > 0 {
 		r.Time50, r.Time95 = r.times[count/2], r.times[count*95/100]
 	}
+}
+
+// String prints what a run came to in one line.
+func (r Result) String() string {
+	r.waits, r.times = nil, nil
+	type plain Result
+	return fmt.Sprintf("%+v", plain(r))
 }
 
 // WriteTable prints runs one a line, under one heading a scenario.

@@ -125,7 +125,7 @@ const (
 	readingTime     = 200 * time.Microsecond
 	deathNoticed    = 5 * time.Millisecond // by pidfd
 	sweepEvery      = 10 * time.Second
-	loadChunks      = 8
+	loadChunks      = 6
 	contextBytes    = 290 * memory.MiB
 	workerRAM       = 400 * memory.MiB
 	hostRAM         = 2 * memory.GiB

@@ -21,6 +21,7 @@ type session struct {
 	calls       []futureCall // all calls of all prompts, with when they would come
 	at          int          // prompt that runs, or comes next
 	running     bool
+	done        bool // all prompts have run
 	step        int
 	left        int // calls of the step that still run
 	failed      bool
@@ -95,7 +96,10 @@ func (s *session) start() {
 // next plans the next prompt.
 func (s *session) next() {
 	if s.at >= len(s.prompts) {
-		s.world.done++
+		if !s.done {
+			s.done = true
+			s.world.done++
+		}
 		return
 	}
 	host := s.host

@@ -148,7 +148,7 @@ func page(s *Session) {
 // Crowd is a machine with many cards, hosts and packs: about a thousand processes alive at once, several thousand in all.
 func Crowd() Scenario {
 	s := scenario("crowd")
-	s.Duration = 2 * time.Hour
+	s.Duration = time.Hour
 	s.Cards, s.Sessions = nil, nil
 	s.Machine = Machine{RAM: 4 * memory.TiB, Other: 64 * memory.GiB}
 	for range 16 {
@@ -164,6 +164,6 @@ func Crowd() Scenario {
 		session.Card, session.Start = host%len(s.Cards), time.Duration(host)*time.Second
 		s.Sessions = append(s.Sessions, session)
 	}
-	s.Faults = Faults{WorkerLife: 20 * time.Minute}
+	s.Faults = Faults{WorkerLife: 30 * time.Minute}
 	return s
 }

@@ -32,6 +32,7 @@ type world struct {
 	cards    []*device
 	sessions []*session
 	alive    []*process
+	byParty  map[memory.Party]*process
 	policy   policy
 	result   Result
 	loads    int
@@ -45,7 +46,7 @@ const slowest = 10
 
 // Run plays a scenario under one mode.
 func Run(scenario Scenario, mode Mode) Result {
-	w := &world{scenario: scenario, mode: mode, clock: newClock(scenario.Seed)}
+	w := &world{scenario: scenario, mode: mode, clock: newClock(scenario.Seed), byParty: map[memory.Party]*process{}}
 	w.result.Scenario, w.result.Mode = scenario.Name, mode
 	for i, card := range scenario.Cards {
 		w.cards = append(w.cards, &device{name: "card" + strconv.Itoa(i), total: card.Total, driver: card.Driver, processLocal: card.ProcessLocal})
@@ -88,6 +89,8 @@ func (w *world) finish() {
 func (w *world) newProcess(s *session, party memory.Party) *process {
 	p := &process{party: party, session: s, device: w.cards[s.spec.Card], alive: true, idle: w.clock.now}
 	w.alive = append(w.alive, p)
+	p.device.processes = append(p.device.processes, p)
+	w.byParty[party] = p
 	w.result.Processes++
 	life := w.scenario.Faults.WorkerLife
 	p.pinCap = w.policy.pinCap(p)
@@ -120,6 +123,10 @@ func (w *world) kill(p *process, why string) {
 		w.baseRAM += workerRAM - hostRAM
 	}
 	w.alive = slices.DeleteFunc(w.alive, func(other *process) bool { return other == p })
+	p.device.processes = slices.DeleteFunc(p.device.processes, func(other *process) bool { return other == p })
+	if w.byParty[p.party] == p {
+		delete(w.byParty, p.party)
+	}
 	p.device.loads = slices.DeleteFunc(p.device.loads, func(l *load) bool { return l.process == p })
 	s := p.session
 	if !p.party.IsHost() && s.workers[p.party.Environment] == p {
