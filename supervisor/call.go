@@ -403,7 +403,7 @@ func (d *Daemon) giveUp(call *call, kind, why string) {
 		if _, sent := w.inFlight[call]; sent {
 			d.after(w.limits.stopGrace, func() { d.killStuck(w, call, why) })
 		}
-		e.events = append(e.events, api.Event{Kind: "call.given_up", Session: w.place.session.id, Environment: call.environment,
+		e.tell(d, api.Event{Kind: "call.given_up", Session: w.place.session.id, Environment: call.environment,
 			Generation: w.generation, Cause: why, Terms: map[string]any{"node": call.node}})
 	}
 	d.mu.Unlock()

@@ -254,8 +254,10 @@ func (d *Daemon) after(delay time.Duration, function func()) *time.Timer {
 }
 
 // event numbers an event, keeps it, and logs it.
-func (d *Daemon) event(event api.Event) {
-	event = d.events.add(event)
+func (d *Daemon) event(event api.Event) { d.logEvent(d.events.add(event)) }
+
+// logEvent writes an event into the daemon's log.
+func (d *Daemon) logEvent(event api.Event) {
 	line := d.log.Info().Uint64("sequence", event.Sequence)
 	if event.Session != "" {
 		line = line.Str("session", event.Session)

@@ -18,8 +18,11 @@ type effects struct {
 	stop    []ending
 	launch  []*worker
 	ended   []endedSession
-	events  []api.Event
+	events  []api.Event // numbered and kept already, so that their order is that of what happened; to be logged
 }
+
+// tell adds an event; Daemon.mu is held.
+func (e *effects) tell(d *Daemon, event api.Event) { e.events = append(e.events, d.events.add(event)) }
 
 type sending struct {
 	worker *worker
@@ -113,7 +116,7 @@ func (d *Daemon) step(w *worker, message Message, subject *call) effects {
 			next.before = w
 			w.place.current = next
 			e.launch = append(e.launch, next)
-			e.events = append(e.events, api.Event{
+			e.tell(d, api.Event{
 				Kind: "worker." + string(Starting), Session: w.place.session.id, Environment: w.place.environment,
 				Generation: next.generation, Cause: "wanted by " + next.queue[0].describe(), Terms: map[string]any{"worker": next.id},
 			})
@@ -154,7 +157,7 @@ func (d *Daemon) stateChanged(w *worker, before Record, message Message, e *effe
 			terms["exit"] = w.lastExit
 		}
 	}
-	e.events = append(e.events, api.Event{
+	e.tell(d, api.Event{
 		Kind: "worker." + string(w.record.State), Session: w.place.session.id, Environment: w.place.environment,
 		Generation: w.record.Generation, Cause: message.Cause, Terms: terms,
 	})
@@ -183,7 +186,7 @@ func (d *Daemon) perform(e effects) {
 		d.answer(item.call, &wire.Message{Error: item.err}, nil)
 	}
 	for _, event := range e.events {
-		d.event(event)
+		d.logEvent(event)
 		d.tellHost(event)
 	}
 	for _, w := range e.launch {

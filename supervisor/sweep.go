@@ -70,7 +70,7 @@ func (d *Daemon) sweep(now time.Time) time.Time {
 			if w == nil || action.Kind != memory.Reap {
 				continue
 			}
-			all.events = append(all.events, api.Event{Kind: "worker.reaped", Session: action.Party.Session, Environment: action.Party.Environment,
+			all.tell(d, api.Event{Kind: "worker.reaped", Session: action.Party.Session, Environment: action.Party.Environment,
 				Generation: action.Party.Generation, Cause: action.Cause, Terms: map[string]any{"terms": action.Terms}})
 			all.add(d.step(w, Message{Kind: StopAsked, Cause: "idle: " + action.Terms.String()}, nil))
 		}
