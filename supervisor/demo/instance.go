@@ -24,7 +24,11 @@ type instance struct {
 
 // start starts the private supervisor and registers as a host.
 func (r *run) start(ctx context.Context, step *Step) (err error) {
-	folder, err := os.MkdirTemp("", "comfy-supervisor-demo-")
+	// In the user's own cache: a shared folder for temporary files is no place for sockets.
+	if err := os.MkdirAll(r.options.Build.Cache, 0o700); err != nil {
+		return fmt.Errorf("making the cache folder: %w", err)
+	}
+	folder, err := os.MkdirTemp(r.options.Build.Cache, "demo-")
 	if err != nil {
 		return fmt.Errorf("making a folder for the private supervisor: %w", err)
 	}
