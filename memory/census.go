@@ -1,6 +1,9 @@
 package memory
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // ModelCensus is one model as the process that holds it reports it.
 type ModelCensus struct {
@@ -24,6 +27,17 @@ type DeviceCensus struct {
 	CastBuffers   Bytes         `json:"cast_buffers"` // committed now
 	Streams       int           `json:"streams"`      // offload streams, read live
 	TorchIdle     Bytes         `json:"torch_idle"`   // torch's cache that nothing uses
+	// OwnFree and OwnTotal are the process's own mem_get_info; 0: not read. ProcessLocal: they show its own bytes only.
+	OwnFree      Bytes `json:"own_free,omitempty"`
+	OwnTotal     Bytes `json:"own_total,omitempty"`
+	ProcessLocal bool  `json:"process_local,omitempty"`
+}
+
+// OwnReading is the process's look at its device as a reading of the card, for where the driver gives none; false where it
+// sees its own bytes only, or did not look. measured is when it looked, or some time before.
+func (d *DeviceCensus) OwnReading(measured time.Time) (Reading, bool) {
+	reading := Reading{Device: d.Device, At: measured, Source: FromWorker, Total: d.OwnTotal, Free: d.OwnFree}
+	return reading, !d.ProcessLocal && reading.sane()
 }
 
 // Census is what a process reports that it holds. Reports carry a sequence number that grows by one each.
