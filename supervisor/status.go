@@ -111,6 +111,7 @@ func (d *Daemon) describeWorker(w *worker, variables bool) api.Worker {
 		}
 	}
 	slices.SortFunc(described.Current, func(a, b api.CurrentCall) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	described.Mirrored = w.mirrored
 	if variables {
 		described.Variables = w.variables
 	}

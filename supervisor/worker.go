@@ -44,6 +44,8 @@ type worker struct {
 	process     spawn.Worker       // nil until it is launched
 	environment envbuild.Environment
 	variables   []api.Variable
+	flags       []mirror.Flag // the host's flags, as they were handed on
+	mirrored    *api.Mirrored // what came of them; nil until the worker has said
 	createdAt   time.Time
 	phase       string
 	failure     *wire.Error // how the start failed
@@ -217,6 +219,7 @@ func (d *Daemon) prepare(w *worker) (spawn.Spec, error) {
 	w.limits = limits
 	w.environment = environment
 	w.variables = describeVariables(reflection)
+	w.flags = reflection.Flags
 	d.mu.Unlock()
 	load, err := json.Marshal(d.loadParams(w, environment))
 	if err != nil {

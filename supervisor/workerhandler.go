@@ -96,6 +96,8 @@ func (h *workerHandler) HandleNotification(notification *wire.Message, body []by
 		d.returned(w.party, notification)
 	case api.MethodMemoryReleased:
 		d.released(w.party, notification)
+	case notificationComfyReady:
+		d.comfyReady(w, notification)
 	default:
 		if isComfyUI(notification.Method) {
 			h.passMessage(notification, body)

@@ -91,6 +91,41 @@ type Worker struct {
 	Exit         *Exit      `json:"exit,omitempty"` // how it ended, or how the one before it did
 	// Variables are the worker's environment variables with their sources; only in answers that ask for them.
 	Variables []Variable `json:"variables,omitempty"`
+	// Mirrored says what came of the host's flags in the worker; nil until its pack has imported comfy.
+	Mirrored *Mirrored `json:"mirrored,omitempty"`
+}
+
+// Mirrored is what came of a host's flags, pager and versions in a worker.
+type Mirrored struct {
+	// HostHash and WorkerHash are over the flags as each side read them back.
+	HostHash    string            `json:"host_hash,omitempty"`
+	WorkerHash  string            `json:"worker_hash,omitempty"`
+	Differences []Difference      `json:"differences,omitempty"`
+	Attention   string            `json:"attention,omitempty"`
+	Pager       PagerOutcome      `json:"pager"`
+	Skipped     map[string]string `json:"skipped,omitempty"` // flags that are not in force, and why
+	Missing     []MissingName     `json:"missing,omitempty"`
+}
+
+// Difference is one thing in which host and worker differ.
+type Difference struct {
+	Name   string `json:"name"`
+	Host   string `json:"host"`
+	Worker string `json:"worker"`
+	// Blocks says that tensors can not cross between the two.
+	Blocks bool `json:"blocks,omitempty"`
+}
+
+// PagerOutcome says how a worker manages memory, "paged" or "ledger", and why.
+type PagerOutcome struct {
+	Outcome string `json:"outcome"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// MissingName is something of ComfyUI that a worker looked for in vain, and what follows.
+type MissingName struct {
+	Name    string `json:"name"`
+	Without string `json:"without"`
 }
 
 // CurrentCall is a call in flight.
