@@ -103,7 +103,10 @@ func (d *dllNVML) has(name string) bool {
 	return err == nil
 }
 
-// call calls the first of several spellings that is there.
+// call calls the first of several spellings that is there. Arguments that are pointers stay where they are until it
+// returns, which the directive sees to: on a stack that grows meanwhile they would move.
+//
+//go:uintptrescapes
 func (d *dllNVML) call(spellings []string, arguments ...uintptr) error {
 	for _, name := range spellings {
 		if d.has(name) {
