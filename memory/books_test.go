@@ -270,12 +270,12 @@ func TestRulesThatMakeNoSenseAreNamed(t *testing.T) {
 }
 
 func TestPlansAndTermsPrintForPeopleAndMachines(t *testing.T) {
-	plan := Plan{Actions: []Action{{Kind: FreeMemory, Party: hostA, Device: "card", Bytes: GiB, Keep: []string{"m"}, Cause: "ask 1",
+	plan := Plan{Actions: []Action{{Kind: FreeMemory, Party: hostA, Device: "card", Bytes: GiB, For: one, Keep: []string{"m"}, Cause: "ask 1",
 		Terms: Terms{Amount("short", GiB), Count("loads", 2), Fact("line", "a host"), {Name: "age", Unit: UnitMilliseconds, Value: 1500, Text: "stale"}}}}}
-	if got, want := plan.String(), "free_memory of a/host, 1.00 GiB on card, because ask 1: short 1.00 GiB, loads 2, line a host, age 1.5s (stale)"; got != want {
+	if got, want := plan.String(), "free_memory of a/host, 1.00 GiB on card for a/one#1, keeping m, because ask 1: short 1.00 GiB, loads 2, line a host, age 1.5s (stale)"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got, want := plan.JSON(), `{"actions":[{"kind":"free_memory","party":{"session":"a"},"device":"card","bytes":1073741824,"keep":["m"],"cause":"ask 1",`+
+	if got, want := plan.JSON(), `{"actions":[{"kind":"free_memory","party":{"session":"a"},"device":"card","bytes":1073741824,"for":{"session":"a","environment":"one","generation":1},"keep":["m"],"cause":"ask 1",`+
 		`"terms":[{"name":"short","unit":"bytes","value":1073741824},{"name":"loads","unit":"count","value":2},{"name":"line","unit":"text","text":"a host"},`+
 		`{"name":"age","unit":"milliseconds","value":1500,"text":"stale"}]}]}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -115,6 +115,8 @@ type Action struct {
 	Party  Party      `json:"party"`
 	Device string     `json:"device,omitempty"` // empty: every device
 	Bytes  Bytes      `json:"bytes,omitempty"`  // how much is asked; 0 for actions that take all
+	// For is who asked for it: a host keeps that party's stand-ins loaded. Zero: nobody in particular.
+	For Party `json:"for,omitzero"`
 	// Keep names the models that stay on the device, for upstream's keep_loaded: what they are needed for comes sooner.
 	Keep  []string `json:"keep,omitempty"`
 	Cause string   `json:"cause"` // a stable code, such as "idle" or "card_tight"
@@ -130,6 +132,12 @@ func (a Action) String() string {
 	}
 	if a.Device != "" {
 		fmt.Fprintf(&text, " on %s", a.Device)
+	}
+	if a.For != (Party{}) {
+		fmt.Fprintf(&text, " for %s", a.For)
+	}
+	if len(a.Keep) > 0 {
+		fmt.Fprintf(&text, ", keeping %s", strings.Join(a.Keep, " and "))
 	}
 	fmt.Fprintf(&text, ", because %s: %s", a.Cause, a.Terms)
 	return text.String()

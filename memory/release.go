@@ -250,12 +250,12 @@ func (b *Books) askRelease(now time.Time, w *waiter, r *request, short Bytes, ou
 	h.pending = &pendingRelease{kind: kind, bytes: r.bytes, at: now}
 	h.card.asked++
 	h.claimed, h.claimBase = 0, h.driver
-	action := Action{Kind: kind, Party: h.member.party, Device: w.card.device, Bytes: r.bytes, Keep: r.keep(), Cause: "ask " + w.ask.ID, Terms: Terms{
-		Fact("for", w.ask.Party.String()), Amount("needed", w.need.total), Amount("free", w.card.reading.Free),
+	action := Action{Kind: kind, Party: h.member.party, Device: w.card.device, Bytes: r.bytes, For: w.ask.Party, Keep: r.keep(), Cause: "ask " + w.ask.ID, Terms: Terms{
+		Amount("needed", w.need.total), Amount("free", w.card.reading.Free),
 		Amount("short", short), Amount("could give", b.releasable(h)), Fact("line", tierNames[r.tier])}}
 	out.Actions = append(out.Actions, action)
 	out.Events = append(out.Events, Event{Kind: EventAsked, Party: action.Party, Device: action.Device, Cause: action.Cause,
-		Terms: append(Terms{Fact("kind", string(kind)), Amount("asked", r.bytes)}, action.Terms...)})
+		Terms: append(Terms{Fact("kind", string(kind)), Fact("for", w.ask.Party.String()), Amount("asked", r.bytes)}, action.Terms...)})
 }
 
 // Receipt is what a party measured that it gave back.
