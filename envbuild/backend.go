@@ -40,6 +40,7 @@ type received struct {
 	Exact     []string `json:"exact,omitempty"`
 	Installer string   `json:"installer"`          // "uv 0.13.9 (PATH)"
 	Left      []string `json:"left_out,omitempty"` // pins that have no wheel for this platform
+	Backend   string   `json:"backend,omitempty"`  // what made the prefix, where it is not the plan's
 	// Activation are the variables that activating a conda prefix sets.
 	Activation map[string]string `json:"activation,omitempty"`
 }

@@ -300,6 +300,15 @@ func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (strin
 			return OutcomeReused, b.adopt(plan, kept, mark, result)
 		}
 	}
+	if whole < 0 && len(upgrades) == 0 && b.store.readRecord(plan) == nil {
+		taken, mark, err := b.takeOver(ctx, plan, directory, result)
+		if err != nil {
+			return "", err
+		}
+		if mark != nil {
+			return OutcomeReused, b.adopt(plan, taken, mark, result)
+		}
+	}
 	revision, newer, err := b.make(ctx, plan, directory, kept, result)
 	if errors.Is(err, errSameVersions) {
 		return OutcomeUnchanged, b.adopt(plan, kept, mark, result)

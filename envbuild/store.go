@@ -1,6 +1,7 @@
 package envbuild
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -26,7 +27,8 @@ const storeFolder = "comfy-supervisor"
 //
 //	<root>/comfy-supervisor/envs/<name>_<stack>/            one environment
 //	    <plan hash>-<n>/                                    a revision: stamp.json, uv.lock, prefix/, or
-//	                                                        pixi.lock and .pixi/envs/default/
+//	                                                        pixi.lock and .pixi/envs/default/, or elsewhere,
+//	                                                        the path of a prefix that comfy-env built
 //	    current                                             the revision built last, by name
 //	    lock, busy                                          held by a build, and while its processes live
 //	    build.log                                           of the last build
@@ -138,7 +140,7 @@ func (s *Store) writeRecord(plan *Plan, revision string, mark *stamp, host strin
 	entry := record{
 		Format: storeFormat, Name: plan.Name, Stack: plan.Stack, HostStack: plan.HostStack,
 		PackDirectory: plan.PackDirectory, NodesDirectory: plan.NodesDirectory, Manifest: plan.Manifest,
-		ComfyUI: plan.facts.ComfyUI.Directory, PlanHash: plan.Hash, Backend: plan.Recipe.Backend, Inputs: plan.Inputs, Revision: filepath.Base(revision),
+		ComfyUI: plan.facts.ComfyUI.Directory, PlanHash: plan.Hash, Backend: cmp.Or(mark.Received.Backend, plan.Recipe.Backend), Inputs: plan.Inputs, Revision: filepath.Base(revision),
 		Prefix: prefixOf(revision), PythonVersion: mark.Python, Variables: mark.variables(plan), Options: options,
 		Host: host, HostPython: plan.facts.Python.Executable, BuiltAt: mark.BuiltAt,
 	}
