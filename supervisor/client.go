@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
@@ -19,6 +20,8 @@ const (
 	maxCallsPerClient  = 4096     // outstanding calls
 	maxQueuedBodyBytes = 64 << 20 // bodies of calls that wait for a worker to start
 	maxClientRequests  = 64       // other requests that are served beside each other
+
+	helloTime = 10 * time.Second // from the connection until the client has introduced itself
 )
 
 // client is one connection. Its reading goroutine forwards calls by itself; everything that may wait is served in
@@ -60,6 +63,7 @@ func (d *Daemon) serveClient(conn net.Conn) {
 		calls:    make(map[uint64]*call),
 		requests: make(map[uint64]context.CancelFunc),
 	}
+	_ = conn.SetReadDeadline(time.Now().Add(helloTime)) // fails only for a connection that has ended already
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.peer = wire.NewPeer(c.box, c)
 	if !d.addClient(c) {
@@ -135,6 +139,8 @@ func (c *client) HandleRequest(request *wire.Message, body []byte, reply wire.Re
 		c.wantsLogs = true
 		c.daemon.mu.Unlock()
 		_ = reply(&wire.Message{}, nil)
+	case api.MethodNodes: // the worker's own words, of any size
+		c.daemon.acceptQuestion(c, request, body, reply)
 	case api.MethodPing:
 		_ = reply(&wire.Message{}, nil) // that nobody is left to read it is noticed by the reader
 	case api.MethodMemoryReserve:
@@ -163,6 +169,7 @@ func (c *client) handleFirst(request *wire.Message, reply wire.ReplyFunc) {
 		c.box.finish()
 		return
 	}
+	_ = c.box.conn.SetReadDeadline(time.Time{}) // as above
 	_ = reply(&wire.Message{Result: wire.Params(result)}, nil)
 }
 
@@ -196,8 +203,22 @@ func (c *client) serve(request *wire.Message, reply wire.ReplyFunc) {
 			refuse(reply, wire.AsError(err))
 			return
 		}
-		_ = reply(&wire.Message{Result: wire.Params(result)}, nil)
+		answerLarge(request.Method, reply, wire.Params(result))
 	})
+}
+
+// answerLarge answers with a result that may be too large for a header: then it is the body, and the result in the
+// header says so.
+func answerLarge(method string, reply wire.ReplyFunc, result json.RawMessage) {
+	answer := &wire.Message{Result: result}
+	var body []byte
+	if len(result) > wire.MaxHeaderBytes/2 {
+		answer.Result, body = wire.Params(api.InBody{InBody: true}), result
+	}
+	if err := reply(answer, body); err != nil && !isGone(err) {
+		refuse(reply, wire.Errorf(wire.KindBadRequest, "%s: the answer of %d bytes does not fit into a message: %v; ask for less at once",
+			method, len(result), err))
+	}
 }
 
 // HandleNotification takes what needs no answer. Before hello, and when it makes no sense, it is ignored.

@@ -47,9 +47,9 @@ func (l *eventLog) add(event api.Event) api.Event {
 	return event
 }
 
-// replay hands the kept events after a sequence number to deliver and, when follow is set, those to come as well, with
-// none missing or doubled in between. It returns the last sequence number and how many of the asked are no longer kept.
-func (l *eventLog) replay(since uint64, follow bool, deliver func(api.Event)) (follower *eventFollower, last, dropped uint64) {
+// replay returns the kept events after a sequence number, the last number, and how many of the asked are no longer kept.
+// Events to come go to follow, unless that is nil, with none missing or doubled in between.
+func (l *eventLog) replay(since uint64, follow func(api.Event)) (kept []api.Event, follower *eventFollower, last, dropped uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first := uint64(1)
@@ -62,13 +62,13 @@ func (l *eventLog) replay(since uint64, follow bool, deliver func(api.Event)) (f
 		from = first
 	}
 	for sequence := from; sequence <= l.last; sequence++ {
-		deliver(l.kept[(sequence-1)%eventCapacity])
+		kept = append(kept, l.kept[(sequence-1)%eventCapacity])
 	}
-	if follow {
-		follower = &eventFollower{deliver: deliver}
+	if follow != nil {
+		follower = &eventFollower{deliver: follow}
 		l.followers[follower] = struct{}{}
 	}
-	return follower, l.last, dropped
+	return kept, follower, l.last, dropped
 }
 
 // unfollow ends a follower; nil is allowed.

@@ -120,7 +120,11 @@ func (d *Daemon) decodeLoaded(w *worker, reply *wire.Message, body []byte) (load
 			return loaded, err
 		}
 	}
-	if err := json.Unmarshal(body, &loaded); err != nil {
+	content, err := api.EnvelopeJSON(body)
+	if err == nil {
+		err = json.Unmarshal(content, &loaded)
+	}
+	if err != nil {
 		return loaded, fmt.Errorf("decoding the contracts: %w", err)
 	}
 	return loaded, nil

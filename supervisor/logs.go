@@ -267,25 +267,23 @@ func (l *environmentLog) prepare(more int64) error {
 	return nil
 }
 
-// read hands the last lines to deliver, all of them for a negative number, and with follow those to come, with none
-// missing or doubled in between. It returns how to end the following.
-func (l *environmentLog) read(environment string, lines int, since time.Time, follow bool, deliver func(api.LogLine)) (stop func(), err error) {
-	follower := &logFollower{deliver: deliver}
+// read returns the last lines, all of them for a negative number. Those to come go to follow, unless that is nil, with
+// none missing or doubled in between, until stop is called; follow runs on the writing goroutine and must not block.
+func (l *environmentLog) read(environment string, lines int, since time.Time, follow func(api.LogLine)) (kept []api.LogLine, stop func(), err error) {
+	follower := &logFollower{deliver: follow}
 	ran := l.run(func() {
-		var kept []api.LogLine
 		kept, err = tailLog(l.path, lines, since)
-		for _, line := range kept {
-			line.Environment = environment
-			deliver(line)
-		}
-		if err == nil && follow {
+		if err == nil && follow != nil {
 			l.followers[follower] = struct{}{}
 		}
 	})
 	if !ran {
-		return nil, errors.New("the supervisor is ending")
+		return nil, nil, errors.New("the supervisor is ending")
 	}
-	return func() { l.run(func() { delete(l.followers, follower) }) }, err
+	for i := range kept {
+		kept[i].Environment = environment
+	}
+	return kept, func() { l.run(func() { delete(l.followers, follower) }) }, err
 }
 
 // appendLogLine writes a line as: time, stream, session, generation, text.

@@ -25,12 +25,10 @@ func openLogs(t *testing.T) *logs {
 // tail reads the last lines of a log.
 func tail(t *testing.T, l *logs, lines int) []api.LogLine {
 	t.Helper()
-	var got []api.LogLine
-	stop, err := l.of("an env").read("an env", lines, time.Time{}, false, func(line api.LogLine) { got = append(got, line) })
+	got, _, err := l.of("an env").read("an env", lines, time.Time{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop()
 	return got
 }
 
@@ -143,12 +141,17 @@ func TestFollowersMissNothingAndGetNothingTwice(t *testing.T) {
 	}()
 	<-half
 	got := make(chan string, lines)
-	stop, err := l.of("an env").read("an env", -1, time.Time{}, true, func(line api.LogLine) { got <- line.Line })
+	kept, stop, err := l.of("an env").read("an env", -1, time.Time{}, func(line api.LogLine) { got <- line.Line })
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-adding
-	for i := range lines {
+	for i, line := range kept {
+		if line.Line != fmt.Sprint(i) {
+			t.Fatalf("line %d is %q", i, line.Line)
+		}
+	}
+	for i := len(kept); i < lines; i++ {
 		if text := <-got; text != fmt.Sprint(i) {
 			t.Fatalf("line %d is %q", i, text)
 		}

@@ -24,7 +24,6 @@ func init() { // here, since the functions lead back to the table
 		api.MethodRestart:      (*Daemon).serveRestart,
 		api.MethodReset:        (*Daemon).serveReset,
 		api.MethodEnvironments: (*Daemon).serveEnvironments,
-		api.MethodNodes:        (*Daemon).serveNodes,
 		api.MethodStatus:       (*Daemon).serveStatus,
 		api.MethodLogs:         (*Daemon).serveLogs,
 		api.MethodEvents:       (*Daemon).serveEvents,
@@ -167,27 +166,6 @@ func (d *Daemon) withWorker(ctx context.Context, c *client, s *session, environm
 	}
 }
 
-// serveNodes answers with the contracts of a worker's nodes.
-func (d *Daemon) serveNodes(ctx context.Context, c *client, request *wire.Message) (any, error) {
-	params, err := decode[api.EnvironmentParams](request)
-	if err != nil {
-		return nil, err
-	}
-	if params.Environment == "" {
-		return nil, wire.NewError(wire.KindBadRequest, "nodes needs an environment")
-	}
-	return d.withWorker(ctx, c, c.session, params.Environment, request.ID, func(w *worker) any {
-		return api.NodesResult{Nodes: orEmpty(w.loaded.Nodes, "[]"), DisplayNames: orEmpty(w.loaded.DisplayNames, "{}")}
-	})
-}
-
-func orEmpty(value json.RawMessage, empty string) json.RawMessage {
-	if len(value) == 0 {
-		return json.RawMessage(empty)
-	}
-	return value
-}
-
 // serveLogs sends the kept lines of an environment's log, and the new ones until the client cancels.
 func (d *Daemon) serveLogs(ctx context.Context, c *client, request *wire.Message) (any, error) {
 	params, err := decode[api.LogsParams](request)
@@ -212,17 +190,64 @@ func (d *Daemon) serveLogs(ctx context.Context, c *client, request *wire.Message
 	if log == nil {
 		return nil, errClosing()
 	}
-	stop, err := log.read(params.Environment, params.Lines, since, params.Follow, func(line api.LogLine) {
-		_ = c.peer.Notify(&wire.Message{Method: api.NotificationLog, Call: request.ID, Params: wire.Params(line)}, nil)
-	})
+	lines := newFeed[api.LogLine](followCapacity)
+	var follow func(api.LogLine)
+	if params.Follow {
+		follow = lines.offer
+	}
+	kept, stop, err := log.read(params.Environment, params.Lines, since, follow)
 	if err != nil {
 		return nil, err
 	}
-	if params.Follow {
-		<-ctx.Done()
+	defer stop()
+	show := func(line api.LogLine) error {
+		return c.show(ctx, &wire.Message{Method: api.NotificationLog, Call: request.ID, Params: wire.Params(line)})
 	}
-	stop()
+	for _, line := range kept {
+		if err := show(line); err != nil {
+			return nil, err
+		}
+	}
+	for params.Follow {
+		items, dropped, ok := lines.take(ctx)
+		if !ok {
+			break
+		}
+		if dropped > 0 {
+			items = append(items, api.LogLine{Environment: params.Environment, Stream: streamSupervisor, Time: time.Now(),
+				Line: fmt.Sprintf("[%d lines are not shown: they came faster than they were read; the log has them]", dropped)})
+		}
+		for _, line := range items {
+			if err := show(line); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return struct{}{}, nil
+}
+
+// followCapacity is how many lines or events may wait for a client that follows.
+const followCapacity = 4096
+
+// show sends a client something that it asked to see, once there is room: a client that reads slowly gets it slowly. An
+// error means that it is not wanted any more.
+func (c *client) show(ctx context.Context, notification *wire.Message) error {
+	for c.box.backlog() > outboxBytes/2 {
+		select {
+		case <-c.box.written:
+		case <-c.box.drained:
+			return wire.ErrPeerGone
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	c.box.tellWritten() // others may wait for the same room
+	err := c.peer.Notify(notification, nil)
+	if err != nil && !isGone(err) { // too large to be shown, which the rest is not
+		c.daemon.log.Warn().Err(err).Str("notification", notification.Method).Msg("not shown to a client")
+		return nil
+	}
+	return err
 }
 
 // serveEvents sends the kept events, and the new ones until the client cancels.
@@ -231,14 +256,37 @@ func (d *Daemon) serveEvents(ctx context.Context, c *client, request *wire.Messa
 	if err != nil {
 		return nil, err
 	}
-	follower, last, dropped := d.events.replay(params.Since, params.Follow, func(event api.Event) {
-		_ = c.peer.Notify(&wire.Message{Method: api.NotificationEvent, Call: request.ID, Params: wire.Params(event)}, nil)
-	})
-	if follower != nil {
-		<-ctx.Done()
-		d.events.unfollow(follower)
+	coming := newFeed[api.Event](followCapacity)
+	var follow func(api.Event)
+	if params.Follow {
+		follow = coming.offer
 	}
-	return api.EventsResult{Last: last, Dropped: dropped}, nil
+	kept, follower, last, dropped := d.events.replay(params.Since, follow)
+	defer d.events.unfollow(follower)
+	result := api.EventsResult{Last: last, Dropped: dropped}
+	show := func(events []api.Event) error {
+		for _, event := range events {
+			result.Last = event.Sequence
+			if err := c.show(ctx, &wire.Message{Method: api.NotificationEvent, Call: request.ID, Params: wire.Params(event)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := show(kept); err != nil {
+		return nil, err
+	}
+	for params.Follow {
+		events, lost, ok := coming.take(ctx)
+		if !ok {
+			break
+		}
+		if err := show(events); err != nil {
+			return nil, err
+		}
+		result.Dropped += uint64(lost) // who follows sees the gap in the sequence
+	}
+	return result, nil
 }
 
 // serveShutdown ends the daemon, unless hosts live and the client does not insist.

@@ -27,6 +27,7 @@ type outbox struct {
 	reader   *bufio.Reader
 	tryWrite func([]byte) (int, error)
 	drained  chan struct{} // closed when the writing goroutine has ended
+	written  chan struct{} // has a token when something that was queued has been written
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -43,6 +44,7 @@ func newOutbox(conn net.Conn) *outbox {
 		reader:   bufio.NewReaderSize(conn, 64<<10),
 		tryWrite: newTryWrite(conn),
 		drained:  make(chan struct{}),
+		written:  make(chan struct{}, 1),
 	}
 	o.wake.L = &o.mu
 	go o.write()
@@ -82,6 +84,14 @@ func (o *outbox) Send(frame wire.Frame) error {
 	o.pending = append(o.pending, buffer...)
 	o.wake.Signal()
 	return nil
+}
+
+// tellWritten wakes whoever waits for room.
+func (o *outbox) tellWritten() {
+	select {
+	case o.written <- struct{}{}:
+	default: // it has a token
+	}
 }
 
 // backlog is how many bytes wait for the client.
@@ -124,6 +134,7 @@ func (o *outbox) write() {
 		_, err := o.conn.Write(chunk)
 		o.mu.Lock()
 		o.writing = 0
+		o.tellWritten()
 		if err != nil {
 			_ = o.fail(fmt.Errorf("writing to a client: %w", err))
 		}

@@ -28,7 +28,7 @@ func (d *Daemon) serveStatus(ctx context.Context, _ *client, request *wire.Messa
 	for _, s := range d.allSessions() {
 		status.Sessions = append(status.Sessions, d.describeSession(s))
 		for _, p := range s.places {
-			if w := p.current; w.generation > 0 {
+			if w := p.current; w.generation > 0 && (params.Environment == "" || params.Environment == p.environment) {
 				status.Workers = append(status.Workers, d.describeWorker(w, params.Variables))
 				processes = append(processes, w.process)
 			}

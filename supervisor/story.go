@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,7 +17,7 @@ func (d *Daemon) launchStory(w *worker, err error) *wire.Error {
 	failure.Data.Remedy = "see `comfy-supervisor logs " + w.place.environment + "`"
 	var failed *spawn.StartError
 	if errors.As(err, &failed) {
-		failure.Data.ExitCode, failure.Data.Signal, failure.Data.Stderr = failed.Exit.Code, failed.Exit.Signal, failed.Exit.Stderr
+		failure.Data.ExitCode, failure.Data.Signal, failure.Data.Stderr = failed.Exit.Code, failed.Exit.Signal, lastLines(failed.Exit.Stderr)
 	}
 	return failure
 }
@@ -73,6 +74,23 @@ func (w *worker) addExit(failure *wire.Error) {
 	if exit := w.lastExit; exit != nil && exit.Generation == w.generation {
 		failure.Data.ExitCode, failure.Data.Signal, failure.Data.Stderr = exit.Code, exit.Signal, exit.Stderr
 	}
+}
+
+// storyBytes bounds what an error or an event carries of a worker's last output, as JSON: headers are small, and the log
+// has all of it.
+const storyBytes = 24 << 10
+
+// lastLines returns as many of the last lines as an error may carry.
+func lastLines(lines []string) []string {
+	budget := storyBytes
+	for first := len(lines) - 1; first >= 0; first-- {
+		encoded, err := json.Marshal(lines[first])
+		if err != nil || len(encoded) > budget {
+			return lines[first+1:]
+		}
+		budget -= len(encoded)
+	}
+	return lines
 }
 
 // splitLines splits a text into its lines, without an empty last one.

@@ -326,7 +326,7 @@ func (d *Daemon) startLimit(w *worker) {
 	failure := wire.Errorf(wire.KindStartFailed, "the worker of %s was not ready after %s; it was at: %s", w.place.environment, w.limits.start, phase)
 	failure.Data.Remedy = "see `comfy-supervisor logs " + w.place.environment + "`; if it only needs longer, raise start for this environment in the settings"
 	if stacks := d.askStacks(peer); stacks != "" {
-		failure.Data.Stderr = splitLines(stacks)
+		failure.Data.Stderr = lastLines(splitLines(stacks))
 	}
 	failure.Data.Environment, failure.Data.Generation = w.place.environment, w.generation
 	d.mu.Lock()
@@ -399,7 +399,7 @@ func (d *Daemon) exited(w *worker, exit *spawn.Exit) {
 	d.mu.Lock()
 	cause := w.record.Cause
 	if exit != nil {
-		w.lastExit = &api.Exit{At: exit.Time, Generation: w.generation, Code: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Stderr: exit.Stderr}
+		w.lastExit = &api.Exit{At: exit.Time, Generation: w.generation, Code: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Stderr: lastLines(exit.Stderr)}
 		if w.record.State != Stopping {
 			cause = exit.String()
 		}

@@ -30,12 +30,13 @@ without a supervisor it says so and exits with 1.`,
 				return notRunning(err)
 			}
 			defer client.Close()
-			status, err := client.Status(command.Context(), api.StatusParams{Variables: variables})
+			params := api.StatusParams{Variables: variables}
+			if len(arguments) == 1 {
+				params.Environment = arguments[0]
+			}
+			status, err := client.Status(command.Context(), params)
 			if err != nil {
 				return explain(err)
-			}
-			if len(arguments) == 1 {
-				keepEnvironment(status, arguments[0])
 			}
 			if asJSON {
 				return app.printJSON(status)
@@ -55,17 +56,6 @@ func notRunning(err error) error {
 		return fmt.Errorf("%w; hosts start one when they need it, `comfy-supervisor serve` runs one", err)
 	}
 	return explain(err)
-}
-
-// keepEnvironment drops the workers of other environments.
-func keepEnvironment(status *api.Status, environment string) {
-	kept := []api.Worker{}
-	for _, worker := range status.Workers {
-		if worker.Environment == environment {
-			kept = append(kept, worker)
-		}
-	}
-	status.Workers = kept
 }
 
 // printStatus prints the tables.

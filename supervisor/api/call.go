@@ -72,9 +72,6 @@ func (c *Client) Call(ctx context.Context, call Call) (*Result, error) {
 			return nil, fmt.Errorf("calling %s in %s: inputs of %d bytes as JSON; at most about %d bytes fit: %w",
 				call.Node, call.Environment, len(body), wire.MaxFrameBytes, err)
 		}
-		if reply != nil {
-			c.files.take(reply.Files).release() // an exception's arguments are Python's and of no use here
-		}
 		return nil, err
 	}
 	held := c.files.take(reply.Files)

@@ -143,14 +143,24 @@ func (c *Client) Ended() <-chan struct{} { return c.ended }
 
 // request sends a request and decodes its result, which may be nil.
 func (c *Client) request(ctx context.Context, method string, params, result any) error {
-	reply, _, err := c.peer.Request(ctx, &wire.Message{Method: method, Params: wire.Params(params)}, nil)
+	reply, body, err := c.peer.Request(ctx, &wire.Message{Method: method, Params: wire.Params(params)}, nil)
 	if err != nil {
 		return err
 	}
+	return decodeResult(method, reply, body, result)
+}
+
+// decodeResult decodes a reply's result, which is the body when it is large; result may be nil.
+func decodeResult(method string, reply *wire.Message, body []byte, result any) error {
 	if result == nil {
 		return nil
 	}
-	if err := json.Unmarshal(reply.Result, result); err != nil {
+	content := []byte(reply.Result)
+	var elsewhere InBody
+	if len(body) > 0 && json.Unmarshal(content, &elsewhere) == nil && elsewhere.InBody {
+		content = body
+	}
+	if err := json.Unmarshal(content, result); err != nil {
 		return fmt.Errorf("decoding the result of %s: %w", method, err)
 	}
 	return nil
@@ -178,8 +188,36 @@ func (c *Client) Environments(ctx context.Context) ([]Environment, error) {
 
 // Nodes starts an environment's worker, if none runs, and returns the contracts of its nodes.
 func (c *Client) Nodes(ctx context.Context, environment string) (*NodesResult, error) {
-	result := new(NodesResult)
-	return result, c.request(ctx, MethodNodes, EnvironmentParams{Environment: environment}, result)
+	request := &wire.Message{Method: MethodNodes, Params: wire.Params(EnvironmentParams{Environment: environment})}
+	reply, body, err := c.exchange(ctx, request, nil, func(*wire.Message) {})
+	if err != nil {
+		return nil, err
+	}
+	held := c.files.take(reply.Files)
+	defer held.release()
+	var result struct {
+		NodesResult
+		NodesInBody bool `json:"nodes_in_body"`
+	}
+	if err := json.Unmarshal(reply.Result, &result); err != nil {
+		return nil, fmt.Errorf("decoding the nodes of %s: %w", environment, err)
+	}
+	if !result.NodesInBody {
+		return &result.NodesResult, nil
+	}
+	if place := reply.BodyFile; place != nil {
+		if body, err = (&Result{files: held.files}).read(place.Index, place.Offset, place.Length); err != nil {
+			return nil, fmt.Errorf("reading the nodes of %s: %w", environment, err)
+		}
+	}
+	content, err := EnvelopeJSON(body)
+	if err == nil {
+		err = json.Unmarshal(content, &result.NodesResult)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decoding the nodes of %s: %w", environment, err)
+	}
+	return &result.NodesResult, nil
 }
 
 // Stop ends workers; they are gone when it returns.
@@ -243,24 +281,19 @@ func (c *Client) Events(ctx context.Context, params EventsParams, event func(Eve
 
 // stream sends a request whose answer is preceded by notifications.
 func (c *Client) stream(ctx context.Context, method string, params, result any, notified func(*wire.Message)) error {
-	reply, _, err := c.exchange(ctx, &wire.Message{Method: method, Params: wire.Params(params)}, nil, notified)
+	reply, body, err := c.exchange(ctx, &wire.Message{Method: method, Params: wire.Params(params)}, nil, notified)
 	if err != nil {
 		return err
 	}
-	if result == nil {
-		return nil
-	}
-	if err := json.Unmarshal(reply.Result, result); err != nil {
-		return fmt.Errorf("decoding the result of %s: %w", method, err)
-	}
-	return nil
+	return decodeResult(method, reply, body, result)
 }
 
 // cancelGrace is how long a cancelled request may take to answer before it is forgotten.
 const cancelGrace = 10 * time.Second
 
 // exchange sends a request, hands on what is notified about it and returns the reply. When the context ends the
-// request is cancelled, and its reply awaited for a while: what it holds must come back to be released.
+// request is cancelled, and its reply awaited for a while: what it holds must come back to be released. The files of a
+// reply that is no error are the caller's to take and release.
 func (c *Client) exchange(ctx context.Context, request *wire.Message, body []byte, notified func(*wire.Message)) (*wire.Message, []byte, error) {
 	type answer struct {
 		message *wire.Message
@@ -301,9 +334,15 @@ func (c *Client) exchange(ctx context.Context, request *wire.Message, body []byt
 	if err != nil {
 		return nil, nil, err
 	}
+	settle := func(got answer) (*wire.Message, []byte, error) {
+		if got.err != nil && got.message != nil { // an exception's arguments are Python's and of no use here
+			c.files.take(got.message.Files).release()
+		}
+		return got.message, got.body, got.err
+	}
 	select {
 	case got := <-answers:
-		return got.message, got.body, got.err
+		return settle(got)
 	case <-ctx.Done():
 	}
 	if err := c.peer.Notify(&wire.Message{Method: MethodCancel, Call: id}, nil); err != nil {
@@ -313,7 +352,7 @@ func (c *Client) exchange(ctx context.Context, request *wire.Message, body []byt
 	defer timer.Stop()
 	select {
 	case got := <-answers:
-		return got.message, got.body, got.err
+		return settle(got)
 	case <-timer.C:
 		abandoned.Store(true)
 		discard()

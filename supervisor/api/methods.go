@@ -158,8 +158,15 @@ type NodesResult struct {
 	DisplayNames json.RawMessage `json:"display_names"`
 }
 
+// InBody is the result of a reply whose real result was too large for the header and is the body, as JSON.
+type InBody struct {
+	InBody bool `json:"in_body"`
+}
+
 // StatusParams says how much status should tell.
 type StatusParams struct {
+	// Environment leaves out the workers of other environments.
+	Environment string `json:"environment,omitempty"`
 	// Variables adds each worker's environment variables.
 	Variables bool `json:"variables,omitempty"`
 }
