@@ -140,11 +140,8 @@ func (r *pixiRun) resolve(ctx context.Context, result *received) error {
 			return err
 		}
 		arguments := []string{"lock"}
-		if len(job.Upgrade) > 0 && exists(lock) {
-			arguments = []string{"update", "--no-install"}
-			for _, name := range job.Upgrade {
-				arguments = append(arguments, normalizeName(name))
-			}
+		if names := lockedNames(lock, job.Upgrade); len(names) > 0 { // pixi refuses a name that it does not know
+			arguments = append([]string{"update", "--no-install"}, names...)
 		}
 		_, err := r.pixi(ctx, "the resolution", arguments...)
 		if err == nil && sameFile(lock, job.Kept) {
@@ -354,4 +351,21 @@ func checkPixiHashes(lock string, wheels []cudaWheel) error {
 		}
 	}
 	return nil
+}
+
+// lockedNames are those of the packages named that a lock file of pixi holds.
+func lockedNames(lock string, names []string) []string {
+	content, err := os.ReadFile(lock)
+	if err != nil {
+		return nil
+	}
+	var locked []string
+	for _, name := range names {
+		name = normalizeName(name)
+		quoted := regexp.QuoteMeta(name)
+		if regexp.MustCompile(`(?m)^  name: ` + quoted + `\s*$|^- conda: \S*/` + quoted + `-[^-/]+-[^-/]+$`).Match(content) {
+			locked = append(locked, name)
+		}
+	}
+	return locked
 }

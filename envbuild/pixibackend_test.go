@@ -118,7 +118,7 @@ func TestPixisLockFileIsKeptBuiltFromAndUpgraded(t *testing.T) {
 	if got := installed(t, kept, "small", "added"); got["small"] != "1.0" || got["added"] != "2.0" {
 		t.Errorf("versions were not kept: %v", got)
 	}
-	m.config.Upgrade = []string{"small"}
+	m.config.Upgrade = []string{"small", "unheard-of"} // another pack may have the other
 	upgraded := m.mustBuild(OutcomeBuilt, pack)
 	calls := pixiCalls(t, double)
 	if update := calls[len(calls)-3].Arguments; update[0] != "update" || !slices.Contains(update, "--no-install") || !slices.Contains(update, "small") {

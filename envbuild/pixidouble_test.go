@@ -58,9 +58,11 @@ if command in ("lock", "update"):
     if command == "lock" and lock.exists():
         old = dict(re.findall(r"(?m)^- pypi: ([^ ]+) ([^ ]+)$", lock.read_text()))
         packages = {name: old.get(name, version) if version == "*" else version for name, version in packages.items()}
+    if command == "update" and "unheard-of" in arguments:
+        sys.exit("could not find a package named 'unheard-of'")
     newest = (here / "newest").read_text() if (here / "newest").exists() else "1.0"
     for name, version in sorted(packages.items()):
-        text += "- pypi: %s %s\n" % (name, newest if version == "*" else version)
+        text += "- pypi: %s %s\n  name: %s\n" % (name, newest if version == "*" else version, name)
     text += "- conda: https://conda.example/linux-64/ffmpeg-6.1-h1.conda\n  size: 2097152\n"
     lock.write_text(text)
 elif command == "install":
