@@ -41,6 +41,7 @@ func (b *Books) Ask(now time.Time, ask Ask) Outcome {
 	}
 	b.use(now, m, ask.Models)
 	c := b.card(ask.Device)
+	b.forgive(now, c)
 	for _, older := range b.waitersOf(ask.Party) {
 		if older.card == c {
 			b.drop(now, older, CauseSuperseded, &out)

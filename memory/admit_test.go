@@ -257,6 +257,24 @@ func TestAPartyThatDoesNotAnswerIsPassedOver(t *testing.T) {
 	b.want(b.answered("1"), "granted/fits")
 }
 
+func TestAPartyThatDidNotAnswerIsAskedAgainLater(t *testing.T) {
+	b := newBench(t, 8*GiB, one, two, three)
+	b.hold(one, 1, 8*GiB)
+	b.hold(two, 1, 8*GiB)
+	b.read()
+	b.busy(two)
+	b.busy(three)
+	b.ask("1", three, 9*GiB)
+	b.want(b.asked(), "partial_release a/one#1 2.95 GiB")
+	b.later(DefaultRules().WorkerAnswer)
+	b.want(b.asked(), "")
+	if wake := b.now.Add(DefaultRules().Forgive); !b.next.Equal(wake) {
+		t.Errorf("woken at %v, want %v", b.next, wake)
+	}
+	b.later(DefaultRules().Forgive)
+	b.want(b.asked(), "partial_release a/one#1 2.95 GiB")
+}
+
 func TestAPartyWithoutMoreToGiveIsAskedForEverythingAndThenLeftAlone(t *testing.T) {
 	b := newBench(t, 8*GiB, one, three)
 	b.hold(one, 1, 16*GiB)

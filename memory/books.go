@@ -72,6 +72,7 @@ type holder struct {
 	wantFull     bool      // a partial release gave too little: the next is a full one
 	dry          bool      // had no more to give, and nothing was used since
 	unresponsive bool      // did not answer
+	silentSince  time.Time // when that was noticed
 	contradicted int       // readings in a row that contradict the report
 }
 

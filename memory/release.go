@@ -343,17 +343,27 @@ func (h *holder) checkClaim(at time.Time, rules *Rules, out *Outcome) {
 // giveUpReleases stops counting on releases that nobody answered: others are asked instead, and a late receipt is still
 // welcome.
 func (b *Books) giveUpReleases(now time.Time, c *card, out *Outcome) {
+	b.forgive(now, c)
 	for _, h := range c.holders {
-		if !now.Before(h.restUntil) {
-			h.restUntil = time.Time{}
-		}
 		if h.pending == nil || elapsed(h.pending.at, now) < b.patience(h) {
 			continue
 		}
 		out.Events = append(out.Events, Event{Kind: EventUnanswered, Party: h.member.party, Device: c.device, Cause: string(h.pending.kind),
 			Terms: Terms{Amount("asked", h.pending.bytes), Span("waited", elapsed(h.pending.at, now))}})
 		h.answered()
-		h.unresponsive = true
+		h.unresponsive, h.silentSince = true, now
+	}
+}
+
+// forgive lets parties be asked again that were left alone, or did not answer, for long enough.
+func (b *Books) forgive(now time.Time, c *card) {
+	for _, h := range c.holders {
+		if !now.Before(h.restUntil) {
+			h.restUntil = time.Time{}
+		}
+		if h.unresponsive && elapsed(h.silentSince, now) >= b.rules.Forgive {
+			h.unresponsive = false
+		}
 	}
 }
 

@@ -29,6 +29,8 @@ type Rules struct {
 	// WorkerAnswer and HostAnswer are how long an idle worker and a host may take over a release before others are
 	// asked. A host answers at its executor's next moment.
 	WorkerAnswer, HostAnswer time.Duration
+	// Forgive is after how long a party that did not answer is asked again: the message may have been lost.
+	Forgive time.Duration
 	// AskWait is how long an ask without a deadline of its own waits before it goes on under upstream's rules. Circles of
 	// waits are broken at once, so what is waited for is somebody who computes; a call may be silent for ten minutes.
 	AskWait time.Duration
@@ -44,7 +46,7 @@ func DefaultRules() Rules {
 	return Rules{
 		Slack: 256 * MiB, SmallestRelease: 16 * MiB, ContextFloor: 300 * MiB, LieMargin: 512 * MiB, DryShare: 0.25,
 		ReadingAge: time.Second, ReadWait: time.Second, Debounce: 2 * time.Second,
-		WorkerAnswer: 2 * time.Second, HostAnswer: 10 * time.Second,
+		WorkerAnswer: 2 * time.Second, HostAnswer: 10 * time.Second, Forgive: 30 * time.Second,
 		AskWait: 5 * time.Minute, LoadLapse: 60 * time.Second, WorkLapse: 10 * time.Minute, Overtakes: 4,
 	}
 }
@@ -59,7 +61,7 @@ func (r Rules) Check() error {
 		}
 	}
 	for name, span := range map[string]time.Duration{
-		"reading wait": r.ReadWait, "worker answer": r.WorkerAnswer, "host answer": r.HostAnswer, "ask wait": r.AskWait,
+		"reading wait": r.ReadWait, "worker answer": r.WorkerAnswer, "host answer": r.HostAnswer, "forgiveness": r.Forgive, "ask wait": r.AskWait,
 		"load lapse": r.LoadLapse, "work lapse": r.WorkLapse,
 	} {
 		if span <= 0 {

@@ -20,8 +20,13 @@ func (b *Books) next() (next time.Time) {
 		for _, h := range c.holders {
 			if h.pending != nil {
 				earliest(&next, h.pending.at.Add(b.patience(h)))
-			} else if len(c.queue) > 0 && !h.restUntil.IsZero() {
+				continue
+			}
+			if len(c.queue) > 0 && !h.restUntil.IsZero() {
 				earliest(&next, h.restUntil)
+			}
+			if len(c.queue) > 0 && h.unresponsive {
+				earliest(&next, h.silentSince.Add(b.rules.Forgive))
 			}
 		}
 	}

@@ -47,6 +47,9 @@ func TestTheStandardWorkloads(t *testing.T) {
 			t.Errorf("%s: the pinned budget was exceeded %d times, %d kills, %d late", scenario.Name, ours.PinsOver, ours.KilledForRAM, ours.PinsLate)
 		}
 		if scenario.Faults.WorkerLife > 0 {
+			if ours.OutOfMemory > independent.OutOfMemory/20 || ours.Failed > 2*oracle.Failed {
+				t.Errorf("%s: %v\nwithout a coordinator: %v\nthe oracle: %v", scenario.Name, ours, independent, oracle)
+			}
 			continue
 		}
 		if ours.OverAdmitted+ours.OutOfMemory+ours.Slowed+ours.Withdrawn+ours.Failed > 0 || ours.Overcommitted > 0 {
