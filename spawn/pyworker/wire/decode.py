@@ -166,8 +166,15 @@ class Decoder:
             raise CannotCross("a sequence that is not a JSON list")
         if _CONTAINERS.isdisjoint(map(type, trees)):
             return trees
+        values: list[Any] = []
         value = self.value
-        return [value(tree) for tree in trees]
+        try:
+            for tree in trees:
+                values.append(value(tree))
+        except CannotCross as error:
+            error.path.append(f"[{len(values)}]")
+            raise
+        return values
 
     def _list(self, trees: list[Any]) -> list[Any]:
         slot = self.slot()
@@ -187,7 +194,13 @@ class Decoder:
             result = content
         else:
             value = self.value
-            result = {key: value(tree) for key, tree in content.items()}
+            result = {}
+            try:
+                for key, tree in content.items():
+                    result[key] = value(tree)
+            except CannotCross as error:
+                error.path.append(f"[{key[:60]!r}]")
+                raise
         self._objects[slot] = result
         return result
 

@@ -29,7 +29,7 @@ class Refused(Exception):
 class Call:
     """A call that has arrived."""
 
-    __slots__ = ("request", "message", "body", "params", "node", "cancelled", "task", "began", "json", "context")
+    __slots__ = ("request", "message", "body", "params", "node", "cancelled", "task", "began", "json", "context", "_manager")
 
     def __init__(self, message: Message, body: bytes) -> None:
         self.request: int = message["id"]
@@ -44,6 +44,31 @@ class Call:
         self.began = 0.0
         context = self.params.get("context")
         self.context: dict[str, Any] = context if isinstance(context, dict) else {}
+        self._manager: Any = None
+
+    def enter_context(self) -> None:
+        """Sets ComfyUI's context for the call, where ComfyUI's module for it is there."""
+        if self._manager is None:
+            manager = comfy.call_context(self.context)
+            if manager is not None:
+                manager.__enter__()
+                self._manager = manager
+
+    def leave_context(self) -> None:
+        """Takes it back."""
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            try:
+                manager.__exit__(None, None, None)
+            except ValueError:
+                pass  # entered in another context, by an import on another thread: it ends with that one
+
+
+def context_arrived(module: Any) -> None:
+    """The post-import hook of ComfyUI's call context: a node that imports it in mid-call finds its own."""
+    call = current_call.get()
+    if call is not None and call.context:
+        call.enter_context()
 
 
 class Calls:
@@ -138,22 +163,19 @@ class Calls:
         try:
             worker.modes.enter()
             worker.modes.in_call = True
-            context = comfy.call_context(call.context) if call.context else None
-            if context is None:
-                result = function(**inputs)
-            else:
-                with context:
-                    result = function(**inputs)
+            if call.context:
+                call.enter_context()
+            result = function(**inputs)
         except BaseException as error:  # SystemExit and KeyboardInterrupt of a node are its errors as well
             lane.end_sync()
-            current_call.reset(token)
             self.fail(call, error)
-            return
+        else:
+            lane.end_sync()
+            self.reply(call, result)
         finally:
             worker.modes.in_call = False
-        lane.end_sync()
-        current_call.reset(token)
-        self.reply(call, result)
+            call.leave_context()
+            current_call.reset(token)
 
     async def run_async(self, call: Call, function: Any) -> None:
         """Runs a coroutine function and replies. Nothing escapes but what asyncio itself needs."""
@@ -166,16 +188,15 @@ class Calls:
             call.began = time.monotonic()
             current_call.set(call)  # a task has a context of its own
             worker.modes.enter()
-            context = comfy.call_context(call.context) if call.context else None
-            if context is None:
-                result = await function(**inputs)
-            else:
-                with context:
-                    result = await function(**inputs)
+            if call.context:
+                call.enter_context()
+            result = await function(**inputs)
         except BaseException as error:
             self.fail(call, error)
-            return
-        self.reply(call, result)
+        else:
+            self.reply(call, result)
+        finally:
+            call.leave_context()
 
     # ---- replies ---------------------------------------------------------------------------------------------------
 

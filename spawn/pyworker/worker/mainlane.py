@@ -33,6 +33,7 @@ class MainLane:
         self._sync: Call | None = None  # the one whose code runs right now
         self._loop: Any = None
         self._loop_runs = False
+        self._coroutines = 0  # calls whose task's end has not been seen
         self._in_sync = False
 
     # ---- from the thread that reads --------------------------------------------------------------------------------
@@ -104,6 +105,7 @@ class MainLane:
         if is_coroutine_function(function):
             loop = self.loop()
             task = loop.create_task(calls.run_async(item, function))
+            self._coroutines += 1
             with self._lock:
                 item.task = task
                 if item.cancelled:
@@ -141,6 +143,12 @@ class MainLane:
         """The post-import hook of asyncio: a node that imports it in mid-call finds the loop running."""
         if self._in_sync and threading.current_thread() is threading.main_thread():
             self._enter_loop(module)
+
+    def interrupts_arrived(self) -> None:
+        """The post-import hook of ComfyUI's flag: a cancel that came before it is passed on now."""
+        with self._lock:
+            if self._sync is not None and self._sync.cancelled:
+                comfy.interrupt(True)
 
     def begin_sync(self, call: Call) -> bool:
         """Right before a node's code: clears ComfyUI's flag. False if the call has been cancelled."""
@@ -206,7 +214,7 @@ class MainLane:
                     break
                 except BaseException:  # SystemExit or KeyboardInterrupt of a task that a pack started
                     traceback.print_exc()
-                if not asyncio.all_tasks(loop):
+                if not self._coroutines and not asyncio.all_tasks(loop):
                     break
         finally:
             self._loop_runs = False
@@ -218,6 +226,7 @@ class MainLane:
         with self._lock:
             lost = [call for call in self._calls.values() if call.task is not None]
         self._loop = None
+        self._coroutines = 0
         for call in lost:
             self._forget(call)
             self._worker.calls.fail(call, RuntimeError(f"the event loop broke down in mid-call: {error}"))
@@ -228,10 +237,11 @@ class MainLane:
         inbox = self._waiter.inbox
         while inbox:
             self._serve(inbox.popleft())
-        if not asyncio.all_tasks(self._loop):
+        if not self._coroutines and not asyncio.all_tasks(self._loop):
             self._loop.stop()
 
     def _async_done(self, call: Call) -> None:
+        self._coroutines -= 1
         self._forget(call)
         if call.task.cancelled():  # before its first step, so nothing has been answered
             self._worker.calls.reply_cancelled(call)

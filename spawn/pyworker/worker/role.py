@@ -131,7 +131,9 @@ class WorkerRole:
 
             return pickles.faced(Opaque(kind, environment, data, arrays), face)
         try:
-            return _load(data, arrays)
+            from .unpickling import load
+
+            return load(data, arrays)
         except Exception as error:
             if face is not None:
                 return face  # a host's own subclass of str, say, that this environment does not have
@@ -145,14 +147,3 @@ def _is_model(kind: type) -> bool:
 def _refuse_models(value: Any) -> None:
     if not isinstance(value, type) and _is_model(type(value)):
         raise _HoldsModel
-
-
-def _load(data: bytes, arrays: list[Any]) -> Any:
-    import io
-    import pickle
-
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, number: Any) -> Any:
-            return arrays[number]
-
-    return Unpickler(io.BytesIO(data)).load()

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import comfy, report, streams
-from .calls import Call, Calls, current_call
+from .calls import Call, Calls, context_arrived, current_call
 from .imports import ImportHooks
 from .mainlane import MainLane
 from .modes import CHOICES, Modes
@@ -147,6 +147,8 @@ class Worker:
         self._configure(params)
         self.hooks.watch("torch", self.modes.torch_arrived)
         self.hooks.watch("asyncio", self.main.asyncio_arrived)
+        self.hooks.watch("comfy_execution.utils", context_arrived)
+        self.hooks.watch("comfy.model_management", lambda module: self.main.interrupts_arrived())
         self.hooks.watch("comfy.utils", lambda utils: comfy.hook_progress(utils, self.report_progress))
         if params.get("comfyui"):
             from .comfyui.adapter import ComfyUI

@@ -101,6 +101,8 @@ def _annotate(error: BaseException, described: dict[str, Any], where: str) -> No
     try:
         if hasattr(error, "add_note"):
             error.add_note(note)
+        else:  # before Python 3.11, only a cause is printed
+            error.__cause__ = WorkerTraceback(note)
         error.worker_traceback = text  # type: ignore[attr-defined]
         if described.get("error_code"):
             code = described["error_code"]
@@ -138,6 +140,10 @@ def _frame(file: str, line: int, function: str) -> TracebackType:
         assert traceback is not None and traceback.tb_next is not None
         return traceback.tb_next
     raise AssertionError("the stub raises")
+
+
+class WorkerTraceback(Exception):
+    """Carries a worker's traceback as text, where an exception can not have notes."""
 
 
 class _Stub(Exception):

@@ -196,8 +196,12 @@ class Session:
 
     def request(self, method: str, params: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Sends any request and returns its result. Raises SupervisorError, and TimeoutError after `timeout` seconds."""
-        message, _ = self._request(method, params, timeout)
+        message, body = self._request(method, params, timeout)
         result = message.get("result")
+        if isinstance(result, dict) and result.get("in_body"):  # it was too large for a header
+            import json
+
+            result = json.loads(body)
         return result if isinstance(result, dict) else {}
 
     def _request(self, method: str, params: Any, timeout: float | None = None) -> tuple[Message, bytes]:
@@ -504,6 +508,17 @@ class _Link:
         """The connection has ended."""
         if self._session._channel is self.channel:
             self._session.lost()
+
+
+def _after_fork_in_child() -> None:
+    """A forked child has no session yet; whatever lock another thread held stays in the parent."""
+    global _sessions_lock
+    _sessions_lock = threading.Lock()
+    _sessions.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _dial(path: str, start: bool, link: _Link) -> Channel:

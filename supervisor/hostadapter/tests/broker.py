@@ -66,7 +66,9 @@ class Files:
         with self.lock:
             freed = []
             for entry in entries:
-                known = self.open[entry["id"]]
+                known = self.open.get(entry["id"])
+                if known is None:
+                    continue  # from before a reconnect
                 left = known["counts"][party.owner] - entry["count"]
                 assert left >= 0, f"{entry['id']} released more often than delivered"
                 known["counts"][party.owner] = left
@@ -114,6 +116,7 @@ class Party:
         self.pid = 0
         self.calls: dict[int, tuple[Party, int]] = {}  # request here -> where it was sent on
         self.gone = threading.Event()
+        self.cancelled: set[int] = set()
         self.channel = Channel(SocketTransport(connection), self, name)
 
     def try_notify(self, method: str, params: Any, **fields: Any) -> None:
@@ -163,7 +166,10 @@ class Party:
             answer, answer_body = reply
             back = {key: answer[key] for key in ("result", "error", "body_file") if key in answer}
             if "files" in answer:
-                back["files"] = self.broker.files.pass_on(receiver, self, answer["files"])
+                try:
+                    back["files"] = self.broker.files.pass_on(receiver, self, answer["files"])
+                except OSError as error:
+                    back = {"error": error_object("worker_died", f"it ended before its files were opened: {error}")}
             self._answer(message["id"], back, answer_body)
 
         waiter = Waiter(replied)
@@ -228,7 +234,9 @@ class Client(Party):
     def call(self, message: Message, body: bytes) -> None:
         try:
             worker = self.broker.worker(message["params"]["environment"])
-            self.forward(message, body, worker)
+            request = self.forward(message, body, worker)
+            if message["id"] in self.cancelled:  # it came before the call was sent on, or is sent twice
+                worker.try_notify("cancel", {}, call=request)
         except RemoteError as error:
             text = {"code": -32000, "message": error.message, "data": error.data}
             self._answer(message["id"], {"error": text}, b"")
@@ -237,6 +245,7 @@ class Client(Party):
 
     def on_notification(self, message: Message, body: bytes) -> None:
         if message["method"] == "cancel":
+            self.cancelled.add(message["call"])
             target = self.calls.get(message["call"])
             if target is not None:
                 target[0].try_notify("cancel", {}, call=target[1])
@@ -387,7 +396,9 @@ class Broker:
             starting = self._starting.setdefault(environment, threading.Lock())
         with starting:
             worker = self.workers.get(environment)
-            if worker is None or worker.gone.is_set():
+            if worker is None or worker.channel.gone is not None:
+                if worker is not None:
+                    worker.end()
                 generation = self.generations[environment] = self.generations.get(environment, 0) + 1
                 worker = self.workers[environment] = Worker(self, environment, generation)
             return worker
