@@ -42,6 +42,7 @@ type Daemon struct {
 	operator *session
 	clients  map[*client]struct{}
 	couriers map[string]*courier // the ways to owners of memory files
+	spoiled  spoiled             // memory files that are not to be filled again; has a lock of its own
 	awaited  map[string]struct{} // recorded sessions whose hosts have not said yet what they hold
 }
 
@@ -291,6 +292,7 @@ func (d *Daemon) sessionEnded(s *session, cause string) {
 	}
 	for owner := range s.owners {
 		d.files.Drop(owner)
+		d.spoiled.forget(owner)
 	}
 	d.inventoryDone(s)
 	d.event(api.Event{Kind: "session.ended", Session: s.id, Cause: cause})

@@ -3,7 +3,10 @@ package supervisor
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
@@ -15,9 +18,52 @@ import (
 func (d *Daemon) newHolder() *spawn.Holder {
 	return spawn.NewHolder(spawn.HolderOptions{
 		QuotaBytes: d.config.MemoryFileQuota,
-		Folder:     filepath.Join(d.config.RuntimeDirectory, "files"),
+		Folder:     d.filesFolder(),
 		Free:       d.freeFiles,
 	})
+}
+
+// filesFolder is where memory files lie on systems where they have names.
+func (d *Daemon) filesFolder() string { return filepath.Join(d.config.RuntimeDirectory, "files") }
+
+// memoryRules are what every process that makes memory files keeps to.
+func (d *Daemon) memoryRules() api.MemoryRules {
+	rules := api.MemoryRules{QuotaBytes: d.config.MemoryFileQuota, PoolBytes: d.config.MemoryFilePool}
+	if runtime.GOOS != "linux" {
+		rules.Folder = d.filesFolder()
+	}
+	return rules
+}
+
+// spoiled are the files that a forked child of a receiver may still map: their owners are told not to fill them again.
+type spoiled struct {
+	mu  sync.Mutex
+	ids map[string]struct{}
+}
+
+func (s *spoiled) add(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = make(map[string]struct{})
+	}
+	s.ids[id] = struct{}{}
+}
+
+// take reports whether a file is spoiled, and forgets it.
+func (s *spoiled) take(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, is := s.ids[id]
+	delete(s.ids, id)
+	return is
+}
+
+// forget forgets the files of an owner that is gone.
+func (s *spoiled) forget(owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.ids, func(id string, _ struct{}) bool { return strings.HasPrefix(id, owner+"-") })
 }
 
 // courier tells one party which of its memory files nobody refers to any more. What frees them may be anybody's reading
@@ -56,7 +102,7 @@ func (d *Daemon) freeFiles(owner string, ids []string) {
 	way.mu.Lock()
 	defer way.mu.Unlock()
 	for _, id := range ids {
-		way.pending = append(way.pending, api.FileCount{ID: id})
+		way.pending = append(way.pending, api.FileCount{ID: id, Spoiled: d.spoiled.take(id)})
 	}
 	if !way.running {
 		way.running = true
@@ -103,11 +149,22 @@ func (d *Daemon) returned(party spawn.Party, notification *wire.Message) {
 // released takes note that a party does not map some files any more.
 func (d *Daemon) released(party spawn.Party, notification *wire.Message) {
 	var params struct {
-		Files []spawn.FileCount `json:"files"`
+		Files []struct {
+			spawn.FileCount
+			Spoiled bool `json:"spoiled"`
+		} `json:"files"`
 	}
-	if json.Unmarshal(notification.Params, &params) == nil {
-		d.files.Released(party.ID, params.Files)
+	if json.Unmarshal(notification.Params, &params) != nil {
+		return
 	}
+	counts := make([]spawn.FileCount, len(params.Files))
+	for i, file := range params.Files {
+		counts[i] = file.FileCount
+		if file.Spoiled {
+			d.spoiled.add(file.ID)
+		}
+	}
+	d.files.Released(party.ID, counts)
 }
 
 // undelivered takes back files that were counted for a party whose message could not be sent.

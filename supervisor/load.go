@@ -81,7 +81,7 @@ func (d *Daemon) loadParams(w *worker, environment envbuild.Environment) loadPar
 			UniqueName: packModule(w.place.environment),
 		},
 		ComfyUI: comfyui,
-		Memory:  api.MemoryRules{QuotaBytes: d.config.MemoryFileQuota, PoolBytes: d.config.MemoryFilePool},
+		Memory:  d.memoryRules(),
 		Options: loadOptions{Inference: w.limits.inference},
 	}
 }

@@ -254,7 +254,7 @@ func (d *Daemon) helloResult(s *session) api.HelloResult {
 		Session:    s.id,
 		Token:      s.token,
 		Supervisor: d.describe(),
-		Memory:     api.MemoryRules{QuotaBytes: d.config.MemoryFileQuota, PoolBytes: d.config.MemoryFilePool},
+		Memory:     d.memoryRules(),
 	}
 }
 

@@ -71,12 +71,16 @@ type HelloResult struct {
 type MemoryRules struct {
 	QuotaBytes int64 `json:"quota_bytes"`
 	PoolBytes  int64 `json:"pool_bytes"` // what one process may keep for its next values
+	// Folder is where the files lie on systems without memory files; they are its direct children.
+	Folder string `json:"folder,omitempty"`
 }
 
 // FileCount says how many deliveries of a memory file somebody had.
 type FileCount struct {
 	ID    string `json:"id"`
 	Count int    `json:"count"`
+	// Spoiled: a forked child may still map the file, so its owner must not fill it again.
+	Spoiled bool `json:"spoiled,omitempty"`
 }
 
 // ReleasedParams is the memory.released notification.

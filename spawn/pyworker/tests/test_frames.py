@@ -16,6 +16,7 @@ import unittest
 from comfy_supervisor_worker.wire.channel import Channel, Waiter
 from comfy_supervisor_worker.wire.errors import ChannelGone, ProtocolError, RemoteError, error_object
 from comfy_supervisor_worker.wire.frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES, FrameBuffer, pack
+from comfy_supervisor_worker.wire.pipes import DescriptorTransport, pipe_name
 from comfy_supervisor_worker.wire.transport import SocketTransport
 from harness import LIMIT, Recorder
 
@@ -278,6 +279,57 @@ class Channels(unittest.TestCase):
         before = switches()
         self.near.wait(waiter, 0.5)
         self.assertLess(switches() - before, 20)
+
+
+class Pipes(unittest.TestCase):
+    """A channel over what can not be polled, as on Windows."""
+
+    def setUp(self) -> None:
+        (near_read, far_write), (far_read, near_write) = os.pipe(), os.pipe()
+        self.recorder, self.far_recorder = Recorder(), Recorder()
+        self.near = Channel(DescriptorTransport(near_read, near_write), self.recorder, "near")
+        self.far = self.far_recorder.channel = Channel(DescriptorTransport(far_read, far_write), self.far_recorder, "far")
+        self.far_recorder.on_request = lambda message, body: self.far.reply(message["id"], message["params"], body)
+        self.near.start()
+        self.far.start()
+
+    def test_requests_are_answered_from_many_threads(self) -> None:
+        wrong: list[object] = []
+
+        def ask(name: int) -> None:
+            for number in range(100):
+                message, body = self.near.request("echo", [name, number], bytes(number * 5000), timeout=LIMIT)
+                if message["result"] != [name, number] or len(body) != number * 5000:
+                    wrong.append(message)
+
+        threads = [threading.Thread(target=ask, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual(wrong, [])
+        self.near._fail(ChannelGone("the end"))
+        self.assertTrue(self.far_recorder.gone.wait(LIMIT))
+        self.far.close()
+        self.near.close()
+
+    def test_chores_are_done_without_traffic(self) -> None:
+        frames = [pack(b'{"jsonrpc":"2.0","method":"chore"}')]
+        self.near.set_chore(lambda: [frames.pop()] if frames else [])
+        self.near.due()
+        self.far_recorder.wait(lambda: self.far_recorder.notifications)
+        self.near._fail(ChannelGone("the end"))
+        self.far.close()
+        self.near.close()
+
+    def test_the_name_of_a_pipe_follows_from_the_sockets_path(self) -> None:
+        self.near._fail(ChannelGone("the end"))
+        self.far.close()
+        self.near.close()
+        self.assertEqual(pipe_name(r"\\.\pipe\own"), r"\\.\pipe\own")
+        self.assertEqual(pipe_name(r"C:\Run\supervisor.sock"), pipe_name(r"c:\run\SUPERVISOR.sock"))
+        self.assertRegex(pipe_name("x"), r"^\\\\\.\\pipe\\comfy-supervisor-[0-9a-f]{16}$")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,13 @@ import gc
 import mmap
 import os
 import random
+import stat
+import tempfile
 import unittest
+import unittest.mock
 from typing import Any
 
+from comfy_supervisor_worker.wire import files
 from comfy_supervisor_worker.wire.errors import CannotCross
 from comfy_supervisor_worker.wire.files import PAGE, map_private, open_reference
 from comfy_supervisor_worker.wire.pagemap import Pagemap
@@ -197,6 +201,45 @@ class Crossing(unittest.TestCase):
             self.settle(message)
             self.pair.left.on_released({"files": [{"id": message["files"][0]["id"], "count": 0}]})
         self.assertEqual(count(), before)
+
+
+class NamedFiles(unittest.TestCase):
+    """Files in a folder, as on systems without memory files."""
+
+    def setUp(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        patch = unittest.mock.patch.object(files, "ANONYMOUS", False)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.pair = Pair()
+        self.addCleanup(self.pair.close)
+        self.path = os.path.join(self.folder.name, "files")
+        self.pair.left.pool.configure({"folder": self.path, "pool_bytes": 0})
+
+    def test_values_cross_through_them_and_they_go_with_their_content(self) -> None:
+        message = self.pair.send([b"x" * 3_000_000, b"y" * 100_000])
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o700)
+        names = sorted(os.listdir(self.path))
+        self.assertEqual(len(names), 2)
+        self.assertTrue(all(name.startswith(self.pair.left.owner + "-") for name in names))
+        self.assertEqual({file["path"] for file in message["files"]}, {os.path.join(self.path, name) for name in names})
+        for file in message["files"]:
+            self.assertEqual((os.stat(file["path"]).st_mode & 0o777, file["fd"]), (0o600, -1))
+        self.assertEqual(self.pair.receive(message), [b"x" * 3_000_000, b"y" * 100_000])
+        for file in message["files"]:
+            self.pair.left.on_released({"files": [{"id": file["id"], "count": 0}]})
+        self.assertEqual(os.listdir(self.path), [])
+
+    def test_without_a_folder_named_the_process_has_one_of_its_own(self) -> None:
+        message = self.pair.send(b"x" * 3_000_000, self.pair.right)
+        self.assertEqual(self.pair.receive(message, self.pair.left), b"x" * 3_000_000)
+        self.assertEqual(stat.S_IMODE(os.stat(os.path.dirname(message["files"][0]["path"])).st_mode), 0o700)
+
+    def test_a_folder_that_can_not_be_used_is_a_clear_error(self) -> None:
+        os.rmdir(self.path)
+        with self.assertRaisesRegex(CannotCross, "No such file or directory"):
+            self.pair.send(b"x" * 3_000_000)
 
 
 class Pagemaps(unittest.TestCase):

@@ -18,7 +18,7 @@ from typing import Any, Callable, Protocol
 
 from .errors import ChannelGone, ProtocolError, RemoteError, error_object
 from .frames import FrameBuffer, pack
-from .wake import Wake
+from .wake import Bell, Wake
 
 GRACE = 0.010  # seconds without a reader before the deputy reads; far above the gap between two calls
 _PARKED = 2.0  # seconds that the deputy rests while somebody else reads; it is woken earlier
@@ -106,7 +106,7 @@ class Channel:
         self._deputy: threading.Thread | None = None
         self._deputy_parked = False
         self._deputy_reads = False
-        self._wake = Wake(place)
+        self._wake: Wake | Bell = Wake(place) if transport.pollable else Bell()
         _channels.add(self)
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -162,8 +162,8 @@ class Channel:
     def due(self) -> None:
         """Says that the chore has something. For finalizers: takes no lock and never blocks."""
         self._chores_due = True
-        # Pairs with the deputy, which sets these flags and then reads _chores_due before it waits without limit.
-        if self._deputy_parked or self._deputy_reads:
+        # Pairs with the deputy, which sets these flags and then reads _chores_due before it waits for long.
+        if self._deputy_parked or self._deputy_reads or not self.transport.pollable:
             self._wake.set()
 
     def send(self, header: bytes, body: bytes = b"") -> None:
@@ -506,11 +506,19 @@ class Channel:
             self._after_turn()
 
     def _run_reader(self) -> None:
-        """Where a transport can not be polled, the deputy alone reads."""
+        """Where a transport can not be polled, the deputy alone reads, and another thread does the chores."""
+        chores = threading.Thread(target=self._run_chores, name=self._name + "-chores", daemon=True)
+        chores.start()
         with self._reading:
             while self._gone is None:
                 self._pump()
-                self._flush()
+        chores.join()
+
+    def _run_chores(self) -> None:
+        assert isinstance(self._wake, Bell)
+        while self._gone is None:
+            self._wake.wait()
+            self._flush()
 
     def _end_reading(self) -> None:
         """Closes the descriptors, once nobody reads."""

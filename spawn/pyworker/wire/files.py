@@ -14,33 +14,44 @@ PAGE = mmap.PAGESIZE
 FileReference = dict[str, Any]  # Go's wire.File
 
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
+ANONYMOUS = hasattr(os, "memfd_create")  # memory files have no path, and are opened through /proc
 _folder: str | None = None
 
 
-def create(name: str, size: int) -> tuple[int, str]:
+def create(name: str, size: int, folder: str) -> tuple[int, str]:
     """A new file of `size` bytes whose memory is allocated, not promised: (descriptor, path or "").
 
-    Raises CannotCross where there is no room.
+    `folder` is where it lies when there are no memory files. Raises CannotCross where there is no room.
     """
     descriptor, path = -1, ""
     try:
-        if hasattr(os, "memfd_create"):
+        if ANONYMOUS:
             descriptor = os.memfd_create(f"comfy-supervisor-{name}", os.MFD_CLOEXEC)
         else:
-            path = os.path.join(_private_folder(), name)
+            path = os.path.join(folder or _own_folder(), name)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size)  # a full memory file system is an error here, not a SIGBUS later
-        else:
-            os.ftruncate(descriptor, size)
+        _allocate(descriptor, size)
     except OSError as error:
         discard(descriptor, path)
-        what = "memory" if not path else f"space in {os.path.dirname(path)}"
+        what = f"space in {os.path.dirname(path)}" if path else "memory"
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
             raise CannotCross(f"there is no {what} for a memory file of {size} bytes", "quota") from error
         raise CannotCross(f"making a memory file of {size} bytes: {error}", "quota") from error
     return descriptor, path
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """A full file system is an error here, not a SIGBUS at a later write."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    elif os.name == "nt":
+        os.ftruncate(descriptor, size)  # which allocates there
+    else:
+        zeros = bytes(min(size, 1 << 20))
+        left = size
+        while left:
+            left -= os.write(descriptor, memoryview(zeros)[: min(left, len(zeros))])
 
 
 def discard(descriptor: int, path: str) -> None:
@@ -87,35 +98,14 @@ def map_private(descriptor: int, size: int) -> mmap.mmap:
     return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY, **_UNTRACKED)
 
 
-def _private_folder() -> str:
-    """This process's folder, made when first needed and removed at exit; those of dead processes go too."""
+def _own_folder() -> str:
+    """A folder of this process, for when the supervisor named none; removed at exit."""
     global _folder
     if _folder is None or not os.path.isdir(_folder):
         import atexit
         import shutil
         import tempfile
 
-        user = os.getuid() if hasattr(os, "getuid") else "user"
-        base = os.path.join(tempfile.gettempdir(), f"comfy-supervisor-files-{user}")
-        os.makedirs(base, mode=0o700, exist_ok=True)
-        if hasattr(os, "getuid") and (os.stat(base).st_uid != os.getuid() or os.stat(base).st_mode & 0o077):
-            raise CannotCross(f"{base} is open to others: remove it", "quota")
-        for entry in os.listdir(base):
-            if entry.isdigit() and not _alive(int(entry)):
-                shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
-        _folder = os.path.join(base, str(os.getpid()))
-        os.makedirs(_folder, mode=0o700, exist_ok=True)
+        _folder = tempfile.mkdtemp(prefix="comfy-supervisor-files-")
         atexit.register(shutil.rmtree, _folder, True)
     return _folder
-
-
-def _alive(pid: int) -> bool:
-    if os.name == "nt":
-        return True  # there, os.kill would end it
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from typing import Callable
+from typing import Any, Callable
 
 from . import files
 from .errors import CannotCross
@@ -19,11 +19,11 @@ class OwnedFile:
 
     __slots__ = ("id", "descriptor", "path", "size", "inode", "mapping")
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, size: int, folder: str = "") -> None:
         """Allocates `size` bytes. Raises CannotCross where there is no room."""
         self.id = ""
         self.size = size
-        self.descriptor, self.path = files.create(name, size)
+        self.descriptor, self.path = files.create(name, size, folder)
         try:
             self.inode = os.fstat(self.descriptor).st_ino
             self.mapping: mmap.mmap = files.map_shared(self.descriptor, size)
@@ -58,7 +58,18 @@ class Pool:
         self._free: list[OwnedFile] = []
         self._lent: dict[str, OwnedFile] = {}
         self._filling = 0  # bytes taken and not lent yet
+        self._folder = ""
         self.free_limit = 512 << 20  # bytes kept for use again
+
+    def configure(self, rules: Any) -> None:
+        """Takes over the supervisor's rules: pool_bytes to keep at most, and the folder where files have names."""
+        if isinstance(rules, dict):
+            if isinstance(rules.get("pool_bytes"), int):
+                self.free_limit = rules["pool_bytes"]
+            folder = rules.get("folder")
+            if isinstance(folder, str) and folder and not files.ANONYMOUS:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+                self._folder = folder
 
     def take(self, size: int) -> OwnedFile:
         """A file of at least `size` bytes to fill. Raises CannotCross (kind quota)."""
@@ -72,7 +83,7 @@ class Pool:
                     raise
                 self._reserve(size)  # what lay unused has been given back first
             try:
-                file = OwnedFile(f"{self._owner}-{self._next}", size)
+                file = OwnedFile(f"{self._owner}-{self._next}", size, self._folder)
             except CannotCross:
                 self._give_back(size)
                 raise

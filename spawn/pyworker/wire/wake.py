@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Callable
 
 _ONE = (1).to_bytes(8, "little")
@@ -50,3 +51,32 @@ class Wake:
         for descriptor in {reader, writer}:
             if descriptor >= 0:
                 os.close(descriptor)
+
+
+class Bell:
+    """The same for one thread that waits for nothing else, where descriptors can not be polled."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def fileno(self) -> int:
+        """There is none."""
+        return -1
+
+    def set(self) -> None:
+        """Ends one `wait`, the present or the next. Takes no lock that others hold, and never blocks or raises."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass  # rung already
+
+    def wait(self) -> None:
+        """Waits for `set`."""
+        self._lock.acquire()
+
+    def clear(self) -> None:
+        """`wait` clears."""
+
+    def close(self) -> None:
+        """Nothing is open."""

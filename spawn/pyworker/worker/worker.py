@@ -180,9 +180,7 @@ class Worker:
         self.role.generation = self.generation
         self.role.name = str(params.get("environment") or "")
         self.role.environment = str(params.get("environment_root_id") or self.role.name)
-        memory = params.get("memory")
-        if isinstance(memory, dict) and isinstance(memory.get("pool_bytes"), int):
-            self.memory.pool.free_limit = memory["pool_bytes"]
+        self.memory.pool.configure(params.get("memory"))
         options = params.get("options")
         inference = options.get("inference") if isinstance(options, dict) else None
         if inference in CHOICES:

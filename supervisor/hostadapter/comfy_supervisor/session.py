@@ -327,9 +327,7 @@ class Session:
             )
         self.id = str(result.get("session") or "")
         self._token = str(result.get("token") or "")
-        memory = result.get("memory")
-        if isinstance(memory, dict) and isinstance(memory.get("pool_bytes"), int):
-            self.memory.pool.free_limit = memory["pool_bytes"]
+        self.memory.pool.configure(result.get("memory"))
 
     def _hello(self) -> dict[str, Any]:
         version = ".".join(map(str, sys.version_info[:3]))
@@ -346,8 +344,7 @@ class Session:
         }
         if self._token:
             hello["token"] = self._token
-            hello["holds"] = self.memory.mappings.holds()
-            hello["owned"] = self.memory.pool.lent()
+            hello.update(self.memory.inventory())
         facts = os.environ.get("COMFY_SUPERVISOR_HOST_FACTS")
         if facts:
             hello["host_facts_file"] = os.path.abspath(facts)
