@@ -1,6 +1,8 @@
 """The worker's program: `python -I -X utf8 THIS_FOLDER --frames-fd N`."""
 
-if __name__ == "__main__":  # a child of multiprocessing's spawn imports this file under another name
+if (
+    __name__ == "__main__"
+):  # a child of multiprocessing's spawn imports this file under another name
     import sys
 
     from comfy_supervisor_worker.main import main

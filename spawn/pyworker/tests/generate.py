@@ -6,8 +6,31 @@ import math
 import random
 from typing import Any
 
-_TEXTS = ("", "plain", "ünïcödé", "\x00\n\"\\", "🎉", "\ud800", "\udfff\ud800", "\ud83d\ude00", "a" * 1000, "é" * 500)
-_INTS = (0, 1, -1, 1 << 31, -(1 << 63), 1 << 64, 10**30, -(10**30), 10**4000, -(10**5000), (1 << 53) + 1)
+_TEXTS = (
+    "",
+    "plain",
+    "ünïcödé",
+    '\x00\n"\\',
+    "🎉",
+    "\ud800",
+    "\udfff\ud800",
+    "\ud83d\ude00",
+    "a" * 1000,
+    "é" * 500,
+)
+_INTS = (
+    0,
+    1,
+    -1,
+    1 << 31,
+    -(1 << 63),
+    1 << 64,
+    10**30,
+    -(10**30),
+    10**4000,
+    -(10**5000),
+    (1 << 53) + 1,
+)
 _FLOATS = (0.0, -0.0, 1.5, -1e308, 5e-324, math.inf, -math.inf, math.nan, 0.1)
 
 
@@ -33,7 +56,14 @@ def scalar(draw: random.Random) -> Any:
     if kind == 8:
         return bytearray(draw.randbytes(draw.randrange(50)))
     return draw.choice(
-        (complex(1, -0.0), complex(math.nan, math.inf), slice(1, None, -2), slice("a", 2.5), range(3, 10**20, 7), range(0))
+        (
+            complex(1, -0.0),
+            complex(math.nan, math.inf),
+            slice(1, None, -2),
+            slice("a", 2.5),
+            range(3, 10**20, 7),
+            range(0),
+        )
     )
 
 
@@ -50,7 +80,9 @@ def hashable(draw: random.Random, depth: int) -> Any:
             hash(value)
         except TypeError:
             continue
-        if value == value:  # a NaN among keys is found by identity only, which nothing carries across
+        if (
+            value == value
+        ):  # a NaN among keys is found by identity only, which nothing carries across
             return value
 
 
@@ -79,11 +111,15 @@ def value(draw: random.Random, depth: int = 4) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two values are of the same types with the same contents in the same order, NaN and -0.0 included."""
+    """Whether two values are of the same types with the same contents in the same order, NaN and
+    -0.0 included.
+    """
     if type(left) is not type(right):
         return False
     if isinstance(left, float):
-        return (left != left and right != right) or (left == right and math.copysign(1, left) == math.copysign(1, right))
+        return (left != left and right != right) or (
+            left == right and math.copysign(1, left) == math.copysign(1, right)
+        )
     if isinstance(left, complex):
         return same(left.real, right.real) and same(left.imag, right.imag)
     if isinstance(left, (list, tuple)):

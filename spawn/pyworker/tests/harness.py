@@ -72,7 +72,9 @@ class Recorder:
         """Waits until a condition over what has arrived holds."""
         with self.arrived:
             if not self.arrived.wait_for(condition, LIMIT):
-                raise AssertionError(f"did not arrive; there are {self.notifications} and {self.requests}")
+                raise AssertionError(
+                    f"did not arrive; there are {self.notifications} and {self.requests}"
+                )
 
     def released(self) -> dict[str, int]:
         """The deliveries reported as released, by id."""
@@ -98,7 +100,13 @@ class OpenRole:
         return Opaque(str(fields.get("t")), str(fields.get("e")), data, arrays)
 
     def open_handle(self, fields: dict[str, Any]) -> Any:
-        return Handle(fields["id"], fields["type"], fields["environment"], fields["generation"], fields["worker"])
+        return Handle(
+            fields["id"],
+            fields["type"],
+            fields["environment"],
+            fields["generation"],
+            fields["worker"],
+        )
 
 
 class Pair:
@@ -151,7 +159,8 @@ class WorkerProcess:
 
     def __init__(self, python: str = sys.executable, environ: dict[str, str] | None = None) -> None:
         ours, theirs = socket.socketpair()
-        # Without COMFY_SUPERVISOR_WORKER, the mark by which supervisors find and end workers that nobody owns.
+        # Without COMFY_SUPERVISOR_WORKER, the mark by which supervisors find and end workers that
+        # nobody owns.
         variables = {**os.environ, **(environ or {})}
         variables.pop("PYTHONPATH", None)
         self.process = subprocess.Popen(
@@ -169,7 +178,9 @@ class WorkerProcess:
         self._reading = threading.Thread(target=self._read)
         self._reading.start()
         self.supervisor = Recorder()
-        self.channel = self.supervisor.channel = Channel(SocketTransport(ours), self.supervisor, "supervisor")
+        self.channel = self.supervisor.channel = Channel(
+            SocketTransport(ours), self.supervisor, "supervisor"
+        )
         self._pair = Pair()  # its left side reserves at a supervisor of its own
         self.memory = self._pair.left
         self.role = OpenRole()
@@ -214,12 +225,19 @@ class WorkerProcess:
             message["result"].update(decode.read_envelope(message, body, self.memory))
         return message["result"]
 
-    def begin(self, node: str, inputs: dict[str, Any] | None = None, **params: Any) -> tuple[int, Waiter]:
+    def begin(
+        self, node: str, inputs: dict[str, Any] | None = None, **params: Any
+    ) -> tuple[int, Waiter]:
         """Sends a call."""
         encoded = values.encode(inputs or {}, self.memory, self.role, "inputs")
         waiter = Waiter()
         request = self.channel.begin(waiter)
-        message = {"jsonrpc": "2.0", "id": request, "method": "call", "params": {"node": node, **params}}
+        message = {
+            "jsonrpc": "2.0",
+            "id": request,
+            "method": "call",
+            "params": {"node": node, **params},
+        }
         import json
 
         encoded.lend()
@@ -231,8 +249,8 @@ class WorkerProcess:
         if not self.channel.wait(waiter, LIMIT):
             raise AssertionError("no reply")
         message, body = Channel.result(waiter)
-        # As the supervisor does, files that have passed here before are known and not opened again: the worker may have
-        # let go of its descriptor by now.
+        # As the supervisor does, files that have passed here before are known and not opened again:
+        # the worker may have let go of its descriptor by now.
         known = {file["id"]: file for file in self.memory.pool.lent()}
         if "files" in message:
             message["files"] = [known.get(file["id"], file) for file in message["files"]]
@@ -263,6 +281,10 @@ class WorkerProcess:
             status = self.process.wait()
             self._reading.join()
             if status and not self.may_fail:
-                print(f"the worker ended with {status} and said:\n{self.output.decode(errors='replace')}", file=sys.stderr)
+                print(
+                    f"the worker ended with {status} and said:",
+                    self.output.decode(errors="replace"),
+                    file=sys.stderr,
+                )
             self.process.stdin.close()
             self.process.stdout.close()

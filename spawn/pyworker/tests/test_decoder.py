@@ -62,10 +62,17 @@ class Decoder(unittest.TestCase):
 
     def test_file_references_are_checked(self) -> None:
         for file in (
-            {}, {"id": 5, "size": 1}, {"id": "x-1", "size": "1"}, {"id": "x-1", "size": 4, "pid": 0, "fd": -4},
-            {"id": "x-1", "size": 4, "pid": "../..", "fd": 1}, {"id": "x-1", "size": 4, "pid": os.getpid(), "fd": 9999},
-            {"id": "x-1", "size": 4, "pid": os.getpid(), "fd": 0}, {"id": "x-1", "size": 4, "path": "/no/such"},
-            {"id": "x-1", "size": 4, "path": 7}, 7, None,
+            {},
+            {"id": 5, "size": 1},
+            {"id": "x-1", "size": "1"},
+            {"id": "x-1", "size": 4, "pid": 0, "fd": -4},
+            {"id": "x-1", "size": 4, "pid": "../..", "fd": 1},
+            {"id": "x-1", "size": 4, "pid": os.getpid(), "fd": 9999},
+            {"id": "x-1", "size": 4, "pid": os.getpid(), "fd": 0},
+            {"id": "x-1", "size": 4, "path": "/no/such"},
+            {"id": "x-1", "size": 4, "path": 7},
+            7,
+            None,
         ):
             with self.subTest(file=file):
                 self.refused(body({"v": [{"b": {"s": 0}}], "s": [{"f": [0, 0, 4]}]}), files=[file])
@@ -74,7 +81,9 @@ class Decoder(unittest.TestCase):
         self.refused(b"", body_file="x")
 
     def test_a_reference_that_can_not_be_opened_is_reported_as_released(self) -> None:
-        self.refused(body({"v": 1}), files=[{"id": "gone-1", "size": 4, "pid": os.getpid(), "fd": 9999}])
+        self.refused(
+            body({"v": 1}), files=[{"id": "gone-1", "size": 4, "pid": os.getpid(), "fd": 9999}]
+        )
         supervisor = self.pair.right_supervisor
         supervisor.wait(lambda: supervisor.released().get("gone-1") == 1)
 
@@ -82,7 +91,9 @@ class Decoder(unittest.TestCase):
         draw = random.Random(7)
         seeds = []
         for seed in range(300):
-            message = self.pair.send([value(random.Random(seed)), b"x" * 70_000, {"k": bytearray(b"y" * 10)}])
+            message = self.pair.send(
+                [value(random.Random(seed)), b"x" * 70_000, {"k": bytearray(b"y" * 10)}]
+            )
             seeds.append(message)
         outcomes = {"value": 0, "refused": 0}
         for _ in range(EXECUTIONS):
@@ -96,15 +107,32 @@ class Decoder(unittest.TestCase):
                 elif action == 1:
                     del mutated[at : at + draw.randrange(1, 9)]
                 elif action == 2:
-                    mutated[at:at] = draw.choice((b"[", b"]", b"{", b"}", b'{"r":0}', b"1e999", b"-", b'"', b"null", b"9" * 50))
+                    mutated[at:at] = draw.choice(
+                        (
+                            b"[",
+                            b"]",
+                            b"{",
+                            b"}",
+                            b'{"r":0}',
+                            b"1e999",
+                            b"-",
+                            b'"',
+                            b"null",
+                            b"9" * 50,
+                        )
+                    )
                 elif action == 3:
                     start = draw.randrange(len(mutated))
                     mutated[at:at] = mutated[start : start + draw.randrange(20)]
                 else:
-                    mutated[at : at + 1] = draw.choice((b"m", b"t", b"d", b"a", b"o", b"h", b"n", b"0", b"-1"))
+                    mutated[at : at + 1] = draw.choice(
+                        (b"m", b"t", b"d", b"a", b"o", b"h", b"n", b"0", b"-1")
+                    )
                 if not mutated:
                     break
-            if len(mutated) > 4 and draw.random() < 0.8:  # keep the length right, so that the JSON is reached
+            if (
+                len(mutated) > 4 and draw.random() < 0.8
+            ):  # keep the length right, so that the JSON is reached
                 (length,) = struct.unpack_from("<I", mutated)
                 struct.pack_into("<I", mutated, 0, min(length, len(mutated) - 4))
             message["body"] = bytes(mutated)
@@ -123,16 +151,25 @@ class Decoder(unittest.TestCase):
         def tree(depth: int) -> Any:
             kind = draw.randrange(6) if depth else 0
             if kind == 0:
-                return draw.choice((None, 0, -1, 1 << 70, 1.5, "x", "ff", "torch", "<f4", True, [], {}))
+                return draw.choice(
+                    (None, 0, -1, 1 << 70, 1.5, "x", "ff", "torch", "<f4", True, [], {})
+                )
             if kind == 1:
                 return [tree(depth - 1) for _ in range(draw.randrange(4))]
             if kind == 2:
-                return {draw.choice(("k", "d", "s", "t", "x", "o", "p", "e", "b", "id", "a")): tree(depth - 1)
-                        for _ in range(draw.randrange(8))}
+                return {
+                    draw.choice(("k", "d", "s", "t", "x", "o", "p", "e", "b", "id", "a")): tree(
+                        depth - 1
+                    )
+                    for _ in range(draw.randrange(8))
+                }
             return {draw.choice(tags): tree(depth - 1)}
 
         for _ in range(EXECUTIONS):
-            storages = [{draw.choice("if"): [draw.randrange(-1, 9), draw.randrange(9), draw.randrange(9)]} for _ in range(3)]
+            storages = [
+                {draw.choice("if"): [draw.randrange(-1, 9), draw.randrange(9), draw.randrange(9)]}
+                for _ in range(3)
+            ]
             try:
                 self.pair.receive({"body": body({"v": tree(5), "s": storages}, b"0123456789")})
             except CannotCross:

@@ -14,7 +14,12 @@ import threading
 import unittest
 
 from comfy_supervisor_worker.wire.channel import Channel, Waiter
-from comfy_supervisor_worker.wire.errors import ChannelGone, ProtocolError, RemoteError, error_object
+from comfy_supervisor_worker.wire.errors import (
+    ChannelGone,
+    ProtocolError,
+    RemoteError,
+    error_object,
+)
 from comfy_supervisor_worker.wire.frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES, FrameBuffer, pack
 from comfy_supervisor_worker.wire.pipes import DescriptorTransport, pipe_name
 from comfy_supervisor_worker.wire.transport import SocketTransport
@@ -25,7 +30,10 @@ class Frames(unittest.TestCase):
     def test_frames_survive_any_chunking(self) -> None:
         draw = random.Random(1)
         frames = [
-            (b"h" * draw.randint(1, 3000), bytes(draw.randrange(256) for _ in range(draw.choice((0, 1, 7, 40_000)))))
+            (
+                b"h" * draw.randint(1, 3000),
+                bytes(draw.randrange(256) for _ in range(draw.choice((0, 1, 7, 40_000)))),
+            )
             for _ in range(60)
         ]
         stream = b"".join(pack(header, body) for header, body in frames)
@@ -43,7 +51,12 @@ class Frames(unittest.TestCase):
             self.assertEqual(buffer.chunks, [])
 
     def test_sizes_beyond_the_protocol_are_refused_both_ways(self) -> None:
-        for header, body in ((0, 0), (MAX_HEADER_BYTES + 1, 0), (10, MAX_FRAME_BYTES), (1 << 31, 1 << 31)):
+        for header, body in (
+            (0, 0),
+            (MAX_HEADER_BYTES + 1, 0),
+            (10, MAX_FRAME_BYTES),
+            (1 << 31, 1 << 31),
+        ):
             buffer = FrameBuffer()
             buffer.chunks.append(struct.pack(">II", header, body))
             with self.assertRaises(ProtocolError):
@@ -54,7 +67,9 @@ class Frames(unittest.TestCase):
 
     def test_the_largest_frame_passes(self) -> None:
         buffer = FrameBuffer()
-        buffer.chunks.append(pack(b"h" * MAX_HEADER_BYTES, b"b" * (MAX_FRAME_BYTES - MAX_HEADER_BYTES)))
+        buffer.chunks.append(
+            pack(b"h" * MAX_HEADER_BYTES, b"b" * (MAX_FRAME_BYTES - MAX_HEADER_BYTES))
+        )
         header, body, _ = buffer.peek()
         self.assertEqual(len(header) + len(body), MAX_FRAME_BYTES)
 
@@ -65,7 +80,9 @@ class Channels(unittest.TestCase):
         self.far_socket = theirs
         self.recorder, self.far_recorder = Recorder(), Recorder()
         self.near = self.recorder.channel = Channel(SocketTransport(ours), self.recorder, "near")
-        self.far = self.far_recorder.channel = Channel(SocketTransport(theirs), self.far_recorder, "far")
+        self.far = self.far_recorder.channel = Channel(
+            SocketTransport(theirs), self.far_recorder, "far"
+        )
         self.far_recorder.on_request = self.answer
         self.near.start()
 
@@ -89,7 +106,9 @@ class Channels(unittest.TestCase):
 
         def ask(name: int) -> None:
             for number in range(200):
-                message, body = self.near.request("echo", [name, number], b"%d-%d" % (name, number), timeout=LIMIT)
+                message, body = self.near.request(
+                    "echo", [name, number], b"%d-%d" % (name, number), timeout=LIMIT
+                )
                 if message["result"] != [name, number] or body[::-1] != b"%d-%d" % (name, number):
                     wrong.append((name, number, message))
 
@@ -103,12 +122,16 @@ class Channels(unittest.TestCase):
 
     def test_both_sides_ask_at_once(self) -> None:
         self.far.start()
-        self.recorder.on_request = lambda message, body: self.near.reply(message["id"], message["params"])
+        self.recorder.on_request = lambda message, body: self.near.reply(
+            message["id"], message["params"]
+        )
         done = threading.Event()
 
         def ask_back() -> None:
             for number in range(300):
-                self.assertEqual(self.far.request("echo", number, timeout=LIMIT)[0]["result"], number)
+                self.assertEqual(
+                    self.far.request("echo", number, timeout=LIMIT)[0]["result"], number
+                )
             done.set()
 
         thread = threading.Thread(target=ask_back)
@@ -121,13 +144,17 @@ class Channels(unittest.TestCase):
     def test_notifications_come_in_order_before_the_answer(self) -> None:
         self.far.start()
         self.near.request("count", 500, timeout=LIMIT)
-        self.assertEqual([message["params"] for message in self.recorder.notifications], list(range(500)))
+        self.assertEqual(
+            [message["params"] for message in self.recorder.notifications], list(range(500))
+        )
 
     def test_an_error_answer_is_raised_with_its_kind(self) -> None:
         self.far.start()
         with self.assertRaises(RemoteError) as caught:
             self.near.request("refuse", {}, timeout=LIMIT)
-        self.assertEqual((caught.exception.kind, caught.exception.data["remedy"]), ("quota", "less"))
+        self.assertEqual(
+            (caught.exception.kind, caught.exception.data["remedy"]), ("quota", "less")
+        )
 
     def test_a_request_that_is_not_answered_times_out_and_a_late_answer_is_a_stray(self) -> None:
         self.far.start()
@@ -174,7 +201,9 @@ class Channels(unittest.TestCase):
         arrived = threading.Event()
         waiter = Waiter(arrived.set)
         request = self.near.begin(waiter)
-        self.near.send(json.dumps({"jsonrpc": "2.0", "id": request, "method": "echo", "params": 5}).encode())
+        self.near.send(
+            json.dumps({"jsonrpc": "2.0", "id": request, "method": "echo", "params": 5}).encode()
+        )
         self.assertTrue(arrived.wait(LIMIT))
         self.assertEqual(Channel.result(waiter)[0]["result"], 5)
 
@@ -216,7 +245,10 @@ class Channels(unittest.TestCase):
 
         self.recorder.on_request = fail
         self.far.start()
-        with contextlib.redirect_stderr(io.StringIO()) as printed, self.assertRaises(RemoteError) as caught:
+        with (
+            contextlib.redirect_stderr(io.StringIO()) as printed,
+            self.assertRaises(RemoteError) as caught,
+        ):
             self.far.request("anything", {}, timeout=LIMIT)
         self.assertIn("LookupError: in the handler", printed.getvalue())
         self.assertIn("LookupError: in the handler", str(caught.exception))
@@ -239,11 +271,15 @@ class Channels(unittest.TestCase):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, draw.random() * 0.003)
                     for count in range(1000):
-                        self.near.request("echo", count, bytes(draw.choice((0, 300_000))), timeout=LIMIT)
+                        self.near.request(
+                            "echo", count, bytes(draw.choice((0, 300_000))), timeout=LIMIT
+                        )
                     self.near.request("silence", {}, timeout=LIMIT)
                 except Struck:
                     struck += 1
-                self.assertEqual(self.near.request("echo", number, timeout=LIMIT)[0]["result"], number)
+                self.assertEqual(
+                    self.near.request("echo", number, timeout=LIMIT)[0]["result"], number
+                )
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
@@ -255,7 +291,9 @@ class Channels(unittest.TestCase):
         body = os.urandom(700_000)
         threads = []
         for _ in range(4):
-            threads.append(threading.Thread(target=lambda: self.near.request("echo", 0, body, timeout=LIMIT)))
+            threads.append(
+                threading.Thread(target=lambda: self.near.request("echo", 0, body, timeout=LIMIT))
+            )
             threads[-1].start()
         for thread in threads:
             thread.join(LIMIT)
@@ -288,8 +326,12 @@ class Pipes(unittest.TestCase):
         (near_read, far_write), (far_read, near_write) = os.pipe(), os.pipe()
         self.recorder, self.far_recorder = Recorder(), Recorder()
         self.near = Channel(DescriptorTransport(near_read, near_write), self.recorder, "near")
-        self.far = self.far_recorder.channel = Channel(DescriptorTransport(far_read, far_write), self.far_recorder, "far")
-        self.far_recorder.on_request = lambda message, body: self.far.reply(message["id"], message["params"], body)
+        self.far = self.far_recorder.channel = Channel(
+            DescriptorTransport(far_read, far_write), self.far_recorder, "far"
+        )
+        self.far_recorder.on_request = lambda message, body: self.far.reply(
+            message["id"], message["params"], body
+        )
         self.near.start()
         self.far.start()
 
@@ -298,7 +340,9 @@ class Pipes(unittest.TestCase):
 
         def ask(name: int) -> None:
             for number in range(100):
-                message, body = self.near.request("echo", [name, number], bytes(number * 5000), timeout=LIMIT)
+                message, body = self.near.request(
+                    "echo", [name, number], bytes(number * 5000), timeout=LIMIT
+                )
                 if message["result"] != [name, number] or len(body) != number * 5000:
                     wrong.append(message)
 

@@ -79,7 +79,9 @@ class Pools(unittest.TestCase):
     def test_a_file_that_was_not_sent_is_free_again(self) -> None:
         file = self.pool.take(100)
         self.pool.put_back(file)
-        self.assertEqual(self.pool.sizes(), {"free_bytes": file.size, "lent_bytes": 0, "filling_bytes": 0})
+        self.assertEqual(
+            self.pool.sizes(), {"free_bytes": file.size, "lent_bytes": 0, "filling_bytes": 0}
+        )
 
     def test_unknown_and_doubled_releases_are_ignored(self) -> None:
         kept = self.lend(1 << 20)
@@ -162,8 +164,12 @@ class Crossing(unittest.TestCase):
         message = self.pair.send(b"x" * 3_000_000)
         delivery = self.pair.right.mappings.receive(message["files"])
         self.assertEqual(self.pair.left.inventory()["owned"], message["files"])
-        self.assertEqual(self.pair.left.inventory()["reserved_bytes"], self.pair.left_supervisor.reserved)
-        self.assertEqual(self.pair.right.inventory()["holds"], [{"id": message["files"][0]["id"], "count": 1}])
+        self.assertEqual(
+            self.pair.left.inventory()["reserved_bytes"], self.pair.left_supervisor.reserved
+        )
+        self.assertEqual(
+            self.pair.right.inventory()["holds"], [{"id": message["files"][0]["id"], "count": 1}]
+        )
         del delivery
 
     def test_another_file_under_the_same_descriptor_is_noticed(self) -> None:
@@ -181,8 +187,12 @@ class Crossing(unittest.TestCase):
         os.waitpid(child, 0)
         del delivery
         self.settle(message)
-        entries = [file for note in self.pair.right_supervisor.notifications if note["method"] == "memory.released"
-                   for file in note["params"]["files"]]
+        entries = [
+            file
+            for note in self.pair.right_supervisor.notifications
+            if note["method"] == "memory.released"
+            for file in note["params"]["files"]
+        ]
         self.assertTrue(entries[0]["spoiled"])
 
     def test_descriptors_do_not_pile_up(self) -> None:
@@ -223,7 +233,10 @@ class NamedFiles(unittest.TestCase):
         names = sorted(os.listdir(self.path))
         self.assertEqual(len(names), 2)
         self.assertTrue(all(name.startswith(self.pair.left.owner + "-") for name in names))
-        self.assertEqual({file["path"] for file in message["files"]}, {os.path.join(self.path, name) for name in names})
+        self.assertEqual(
+            {file["path"] for file in message["files"]},
+            {os.path.join(self.path, name) for name in names},
+        )
         for file in message["files"]:
             self.assertEqual((os.stat(file["path"]).st_mode & 0o777, file["fd"]), (0o600, -1))
         self.assertEqual(self.pair.receive(message), [b"x" * 3_000_000, b"y" * 100_000])
@@ -234,7 +247,9 @@ class NamedFiles(unittest.TestCase):
     def test_without_a_folder_named_the_process_has_one_of_its_own(self) -> None:
         message = self.pair.send(b"x" * 3_000_000, self.pair.right)
         self.assertEqual(self.pair.receive(message, self.pair.left), b"x" * 3_000_000)
-        self.assertEqual(stat.S_IMODE(os.stat(os.path.dirname(message["files"][0]["path"])).st_mode), 0o700)
+        self.assertEqual(
+            stat.S_IMODE(os.stat(os.path.dirname(message["files"][0]["path"])).st_mode), 0o700
+        )
 
     def test_a_folder_that_can_not_be_used_is_a_clear_error(self) -> None:
         os.rmdir(self.path)
@@ -260,7 +275,9 @@ class Pagemaps(unittest.TestCase):
         for page in touched:
             mapping[page * PAGE + draw.randrange(PAGE)] = 1
         for page in range(pages):
-            self.assertEqual(pagemap.untouched(base + page * PAGE, base + (page + 1) * PAGE), page not in touched)
+            self.assertEqual(
+                pagemap.untouched(base + page * PAGE, base + (page + 1) * PAGE), page not in touched
+            )
         for _ in range(300):
             low = draw.randrange(file.size - 1)
             high = draw.randrange(low + 1, file.size)

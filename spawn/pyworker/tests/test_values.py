@@ -31,7 +31,19 @@ class Values(unittest.TestCase):
                 self.check(value(random.Random(seed)))
 
     def test_what_a_json_reader_would_change(self) -> None:
-        for given in (10**5000, -(10**5000), "\ud83d\ude00", "\ud83d", "😀", -0.0, float("nan"), (), [], {}, {1: 2, True + 1: 3}):
+        for given in (
+            10**5000,
+            -(10**5000),
+            "\ud83d\ude00",
+            "\ud83d",
+            "😀",
+            -0.0,
+            float("nan"),
+            (),
+            [],
+            {},
+            {1: 2, True + 1: 3},
+        ):
             self.check(given)
         self.check({"m": 1})  # looks like a tag
         self.check([{"t": [1]}, {"r": 0}, {"unknown": {"b": [0, 1]}}])
@@ -56,15 +68,27 @@ class Values(unittest.TestCase):
         self.assertEqual(arrived, ["leaf"])
 
     def test_a_hundred_thousand_small_values_cross_in_one_call(self) -> None:
-        for given in ([{"i": i} for i in range(20_000)], list(range(100_000)), [float(i) for i in range(100_000)],
-                      [str(i) for i in range(100_000)], [(i, None) for i in range(50_000)]):
+        for given in (
+            [{"i": i} for i in range(20_000)],
+            list(range(100_000)),
+            [float(i) for i in range(100_000)],
+            [str(i) for i in range(100_000)],
+            [(i, None) for i in range(50_000)],
+        ):
             self.check(given)
 
     def test_long_bytes_travel_in_a_memory_file(self) -> None:
-        given = {"a": b"x" * 3_000_000, "b": bytearray(b"y" * 100_000), "c": b"z" * 70_000, "d": b"short"}
+        given = {
+            "a": b"x" * 3_000_000,
+            "b": bytearray(b"y" * 100_000),
+            "c": b"z" * 70_000,
+            "d": b"short",
+        }
         message = self.pair.send(given)
         self.assertLess(len(message["body"]), 1000)
-        self.assertEqual(len(message["files"]), 2, "one of its own for the long one, one for the others")
+        self.assertEqual(
+            len(message["files"]), 2, "one of its own for the long one, one for the others"
+        )
         self.assertTrue(same(given, self.pair.receive(message)))
 
     def test_cycles_are_refused_with_the_path(self) -> None:
@@ -74,7 +98,11 @@ class Values(unittest.TestCase):
         two.append(two)
         three: dict[Any, Any] = {}
         three[4] = {"k": three}
-        for given, path in ((one, "value['list'][2][1]"), (two, "value[0]"), (three, "value[4]['k']")):
+        for given, path in (
+            (one, "value['list'][2][1]"),
+            (two, "value[0]"),
+            (three, "value[4]['k']"),
+        ):
             with self.assertRaises(CannotCross) as caught:
                 self.pair.send(given)
             self.assertIn(f"at {path}: ", str(caught.exception))
@@ -96,7 +124,9 @@ class Values(unittest.TestCase):
     def test_an_object_without_a_form_is_refused_with_the_path(self) -> None:
         with self.assertRaises(CannotCross) as caught:
             self.pair.send({"x": [1, {"deep": object()}]})
-        self.assertTrue(str(caught.exception).startswith("at value['x'][1]['deep']: "), str(caught.exception))
+        self.assertTrue(
+            str(caught.exception).startswith("at value['x'][1]['deep']: "), str(caught.exception)
+        )
 
     def test_a_handle_crosses_as_itself(self) -> None:
         arrived = self.pair.cross([Handle(4, "comfy.sd.VAE", "sam", 2, "ff")])[0]
@@ -128,20 +158,53 @@ class PlainJson(unittest.TestCase):
         return json.loads(decode.read_body(encoded.fields, encoded.body, self.pair.right))
 
     def test_results_are_json_that_every_reader_reads(self) -> None:
-        given = (1, 2.5, float("nan"), 10**30, b"ab", complex(1, 2), {"a": None}, {1: 2}, "\ud800", {3}, object)
+        given = (
+            1,
+            2.5,
+            float("nan"),
+            10**30,
+            b"ab",
+            complex(1, 2),
+            {"a": None},
+            {1: 2},
+            "\ud800",
+            {3},
+            object,
+        )
         self.assertEqual(
             self.result(given),
-            [1, 2.5, {"$float": "nan"}, {"$int": hex(10**30)}, {"$bytes": "YWI="}, {"$complex": [1.0, 2.0]},
-             {"a": None}, {"$dict": [[1, 2]]}, "\ud800", [3], {"$repr": "<class 'object'>", "$type": "builtins.type"}],
+            [
+                1,
+                2.5,
+                {"$float": "nan"},
+                {"$int": hex(10**30)},
+                {"$bytes": "YWI="},
+                {"$complex": [1.0, 2.0]},
+                {"a": None},
+                {"$dict": [[1, 2]]},
+                "\ud800",
+                [3],
+                {"$repr": "<class 'object'>", "$type": "builtins.type"},
+            ],
         )
 
     def test_inputs_are_revived(self) -> None:
-        text = '{"a": {"$float": "-inf"}, "b": {"$bytes": "YWI="}, "c": [{"$int": "0xff"}], "d": {"x": 1}, "e": {"$dict": [[1, 2]]}}'
+        text = (
+            '{"a": {"$float": "-inf"}, "b": {"$bytes": "YWI="}, "c": [{"$int": "0xff"}],'
+            ' "d": {"x": 1}, "e": {"$dict": [[1, 2]]}}'
+        )
         self.assertEqual(
             plain.decode_inputs(text.encode()),
             {"a": float("-inf"), "b": b"ab", "c": [255], "d": {"x": 1}, "e": {1: 2}},
         )
-        for wrong in (b"[1]", b"{", b'{"a": {"$bytes": "!"}}', b'{"a": {"$float": "x"}}', b"\xff", b'{"a":' * 100_000):
+        for wrong in (
+            b"[1]",
+            b"{",
+            b'{"a": {"$bytes": "!"}}',
+            b'{"a": {"$float": "x"}}',
+            b"\xff",
+            b'{"a":' * 100_000,
+        ):
             with self.assertRaises(CannotCross):
                 plain.decode_inputs(wrong)
 

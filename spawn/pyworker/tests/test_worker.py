@@ -31,16 +31,24 @@ class Loading(WorkerCase):
         hello = self.worker.supervisor.notifications[0]
         self.assertEqual(hello["method"], "hello")
         params = hello["params"]
-        self.assertEqual((params["protocol"], params["pid"], params["worker"]), (1, self.worker.process.pid, self.worker.id))
+        self.assertEqual(
+            (params["protocol"], params["pid"], params["worker"]),
+            (1, self.worker.process.pid, self.worker.id),
+        )
 
     def test_nodes_are_listed_with_their_contract(self) -> None:
         nodes = {node["name"]: node for node in self.loaded["nodes"]}
         self.assertEqual(self.loaded["display_names"], {"Echo": "Says it again"})
         echo, odd = nodes["Echo"], nodes["Odd"]
-        self.assertEqual((echo["return_types"], echo["function"], echo["is_async"]), (["*"], "run", False))
+        self.assertEqual(
+            (echo["return_types"], echo["function"], echo["is_async"]), (["*"], "run", False)
+        )
         self.assertEqual(echo["input_types"], {"required": {"value": ["*"]}})
         self.assertTrue(nodes["AsyncEcho"]["is_async"])
-        self.assertEqual((odd["return_types"], odd["output_node"], odd["methods"]), (["*", "INT"], True, ["IS_CHANGED"]))
+        self.assertEqual(
+            (odd["return_types"], odd["output_node"], odd["methods"]),
+            (["*", "INT"], True, ["IS_CHANGED"]),
+        )
         choices = odd["input_types"]["required"]["value"][1]
         self.assertEqual(choices["default"], {"$float": "inf"})
         self.assertEqual(choices["choices"], [1, {"$repr": "<class 'object'>"}])
@@ -53,7 +61,9 @@ class Loading(WorkerCase):
 
     def test_the_pack_has_a_name_of_its_own_and_imports_relatively(self) -> None:
         name, word, argv, shadowed, stdin = self.worker.call("Names")
-        self.assertEqual((name, word, argv, shadowed), ("comfy_supervisor_pack_basic", "relative", [""], False))
+        self.assertEqual(
+            (name, word, argv, shadowed), ("comfy_supervisor_pack_basic", "relative", [""], False)
+        )
         self.assertEqual(stdin, os.devnull)
 
     def test_nodes_can_be_listed_again_from_the_side_lane(self) -> None:
@@ -85,7 +95,12 @@ class Imports(unittest.TestCase):
                 file.write(source)
         worker = WorkerProcess()
         self.addCleanup(worker.close)
-        pack = {"directory": folder.name, "nodes": nodes, "name": "broken", "unique_name": "pack_broken"}
+        pack = {
+            "directory": folder.name,
+            "nodes": nodes,
+            "name": "broken",
+            "unique_name": "pack_broken",
+        }
         try:
             self.loaded = worker.load(pack=pack, **changes)
         except RemoteError as error:
@@ -97,12 +112,16 @@ class Imports(unittest.TestCase):
         self.assertEqual(error.kind, "pack_failed")
         exception = error.data["exception"]
         self.assertEqual(exception["qualname"], "JSONDecodeError")
-        self.assertEqual([frame["function"] for frame in exception["frames"]][:2], ["<module>", "f"])
+        self.assertEqual(
+            [frame["function"] for frame in exception["frames"]][:2], ["<module>", "f"]
+        )
         self.assertTrue(exception["frames"][0]["file"].endswith("nodes/__init__.py"))
         self.assertNotIn("comfy_supervisor_worker", exception["traceback"])
 
     def test_a_pack_that_exits_has_failed_and_the_worker_says_so(self) -> None:
-        self.assertEqual(self.loading("import sys; sys.exit(5)").data["exception"]["qualname"], "SystemExit")
+        self.assertEqual(
+            self.loading("import sys; sys.exit(5)").data["exception"]["qualname"], "SystemExit"
+        )
 
     def test_a_syntax_error_names_the_file(self) -> None:
         error = self.loading("def broken(:\n")
@@ -121,7 +140,9 @@ class Imports(unittest.TestCase):
                 "    def run(self, choice): pass\n"
                 "NODE_CLASS_MAPPINGS = {'Many': Many}\n"
             )
-        self.assertEqual(len(self.loaded["nodes"][0]["input_types"]["required"]["choice"][0]), 30_000)
+        self.assertEqual(
+            len(self.loaded["nodes"][0]["input_types"]["required"]["choice"][0]), 30_000
+        )
 
     def test_nodes_of_the_newer_kind_are_listed(self) -> None:
         with self.assertRaises(AssertionError):
@@ -157,7 +178,9 @@ class Calls(WorkerCase):
 
     def test_a_missing_input_is_the_functions_own_error(self) -> None:
         error = self.worker.error("Says")
-        self.assertEqual((error.kind, error.data["exception"]["qualname"]), ("node_raised", "TypeError"))
+        self.assertEqual(
+            (error.kind, error.data["exception"]["qualname"]), ("node_raised", "TypeError")
+        )
         self.assertIn("'text'", str(error))
 
     def test_instances_go_by_token(self) -> None:
@@ -173,9 +196,17 @@ class Calls(WorkerCase):
     def test_exceptions_are_described_whole(self) -> None:
         error = self.worker.error("Raises", {"what": "pack"})
         exception = error.data["exception"]
-        self.assertEqual((exception["module"], exception["qualname"]), ("comfy_supervisor_pack_basic", "PackError"))
-        self.assertEqual([base["qualname"] for base in exception["bases"]], ["ValueError", "Exception", "BaseException"])
-        self.assertEqual((exception["message"], exception["error_code"]), ("('of the pack', 3)", "77"))
+        self.assertEqual(
+            (exception["module"], exception["qualname"]),
+            ("comfy_supervisor_pack_basic", "PackError"),
+        )
+        self.assertEqual(
+            [base["qualname"] for base in exception["bases"]],
+            ["ValueError", "Exception", "BaseException"],
+        )
+        self.assertEqual(
+            (exception["message"], exception["error_code"]), ("('of the pack', 3)", "77")
+        )
         self.assertEqual([frame["function"] for frame in exception["frames"]], ["run"])
         self.assertIn("raise PackError", exception["frames"][0]["text"])
         self.assertNotIn("comfy_supervisor_worker", exception["traceback"])
@@ -186,12 +217,22 @@ class Calls(WorkerCase):
         self.assertIn("direct cause", text)
 
     def test_nothing_a_node_raises_ends_the_worker(self) -> None:
-        for what, name in (("recursion", "RecursionError"), ("exit", "SystemExit"), ("keyboard", "KeyboardInterrupt"),
-                           ("base", "BaseException"), ("object", "RuntimeError"), ("text", "Raises.run.<locals>.Broken")):
+        for what, name in (
+            ("recursion", "RecursionError"),
+            ("exit", "SystemExit"),
+            ("keyboard", "KeyboardInterrupt"),
+            ("base", "BaseException"),
+            ("object", "RuntimeError"),
+            ("text", "Raises.run.<locals>.Broken"),
+        ):
             with self.subTest(what=what):
                 error = self.worker.error("Raises", {"what": what})
-                self.assertEqual((error.kind, error.data["exception"]["qualname"]), ("node_raised", name))
-        self.assertEqual(self.worker.error("AsyncExits").data["exception"]["qualname"], "SystemExit")
+                self.assertEqual(
+                    (error.kind, error.data["exception"]["qualname"]), ("node_raised", name)
+                )
+        self.assertEqual(
+            self.worker.error("AsyncExits").data["exception"]["qualname"], "SystemExit"
+        )
         self.assertEqual(self.worker.call("Echo", {"value": 1}), (1,))
 
     def test_endless_texts_and_stacks_are_cut(self) -> None:
@@ -221,7 +262,10 @@ class Calls(WorkerCase):
 
     def test_json_in_and_out(self) -> None:
         message, body = self.worker.channel.request(
-            "call", {"node": "Echo", "encoding": "json"}, b'{"value": [1, {"$float": "nan"}]}', timeout=LIMIT
+            "call",
+            {"node": "Echo", "encoding": "json"},
+            b'{"value": [1, {"$float": "nan"}]}',
+            timeout=LIMIT,
         )
         self.assertEqual((message["result"], body), ({}, b'[[1,{"$float":"nan"}]]'))
 
@@ -236,7 +280,9 @@ class Objects(WorkerCase):
     def test_what_does_not_pickle_becomes_a_handle_and_comes_back_as_itself(self) -> None:
         handle = self.worker.call("HoldsLock")[0]
         self.assertIs(type(handle), Handle)
-        self.assertEqual((handle.environment, handle.generation, handle.worker), ("basic", 1, self.worker.id))
+        self.assertEqual(
+            (handle.environment, handle.generation, handle.worker), ("basic", 1, self.worker.id)
+        )
         self.assertEqual(self.worker.call("IsHeld", {"value": handle}), (True,))
         self.assertIs(type(self.worker.call("Echo", {"value": handle})[0]), Handle)
         self.worker.channel.notify("handle.drop", {"handles": [{"id": handle.id, "count": 2}]})
@@ -245,14 +291,22 @@ class Objects(WorkerCase):
 
     def test_handles_of_others_are_clear_errors(self) -> None:
         dead = Handle(1, "some.Model", "basic", 0, "e" * 32)
-        self.assertIn("generation 0 of environment 'basic', which is gone", str(self.worker.error("Echo", {"value": dead})))
+        self.assertIn(
+            "generation 0 of environment 'basic', which is gone",
+            str(self.worker.error("Echo", {"value": dead})),
+        )
         foreign = Handle(1, "some.Model", "other", 1, "e" * 32)
-        self.assertIn("lives in the worker of environment 'other'", str(self.worker.error("Echo", {"value": foreign})))
+        self.assertIn(
+            "lives in the worker of environment 'other'",
+            str(self.worker.error("Echo", {"value": foreign})),
+        )
 
     def test_what_pickles_is_opened_in_the_same_environment_only(self) -> None:
         opaque = self.worker.call("MakesPlain", {"word": "hm"})[0]
         self.assertIs(type(opaque), Opaque)
-        self.assertEqual((opaque.type_name, opaque.environment), ("comfy_supervisor_pack_basic.Plain", "basic/1"))
+        self.assertEqual(
+            (opaque.type_name, opaque.environment), ("comfy_supervisor_pack_basic.Plain", "basic/1")
+        )
         role = self.worker.role
         role.encode_other = lambda value, encoder: _tree(value, encoder)
         self.addCleanup(lambda: role.__dict__.pop("encode_other"))
@@ -260,7 +314,9 @@ class Objects(WorkerCase):
         opaque.environment = "other/1"
         self.assertEqual(self.worker.call("ReadsPlain", {"value": opaque})[0], False)
         opaque.environment, opaque.data = "basic/1", b"\x80\x05junk"
-        self.assertIn("can not be opened here", str(self.worker.error("ReadsPlain", {"value": opaque})))
+        self.assertIn(
+            "can not be opened here", str(self.worker.error("ReadsPlain", {"value": opaque}))
+        )
 
 
 def _tree(value: Any, encoder: Any) -> Any:
@@ -287,7 +343,9 @@ class Lanes(WorkerCase):
         before = self.worker.call("AsyncForeverCount")[0]
         for _ in range(5):
             request, waiter = self.worker.begin("AsyncForever")
-            self.assertEqual(self.worker.call("AsyncEcho", {"value": 1}), (1,))  # the first one has begun
+            self.assertEqual(
+                self.worker.call("AsyncEcho", {"value": 1}), (1,)
+            )  # the first one has begun
             self.worker.channel.notify("cancel", {}, call=request)
             with self.assertRaises(RemoteError) as caught:
                 self.worker.finish(waiter)
@@ -313,7 +371,10 @@ class Lanes(WorkerCase):
                 state = self.worker.channel.request("ping", {}, timeout=LIMIT)[0]["result"]
                 if state["current"] and state["depth"] == 3:
                     break
-            self.assertEqual((state["current"]["node"], state["lane_busy"], state["depth"]), ("Computes", True, 3))
+            self.assertEqual(
+                (state["current"]["node"], state["lane_busy"], state["depth"]),
+                ("Computes", True, 3),
+            )
             text = self.worker.channel.request("stacks", {}, timeout=LIMIT)[0]["result"]["text"]
             self.assertIn("in run", text)
             census = self.worker.channel.request("census", {}, timeout=LIMIT)[0]["result"]
@@ -428,7 +489,9 @@ class Starting(unittest.TestCase):
 
         from harness import PROGRAM
 
-        done = subprocess.run([sys.executable, "-I", PROGRAM], capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(
+            [sys.executable, "-I", PROGRAM], capture_output=True, text=True, timeout=LIMIT
+        )
         self.assertEqual(done.returncode, 2)
         self.assertIn("started by comfy-supervisor", done.stderr)
 

@@ -1,7 +1,7 @@
 """numpy arrays and torch tensors as addresses, shapes and strides, without importing either.
 
-An array is described once, in a dictionary that crosses as it is: k(ind), d(type), s(hape), t (strides in bytes),
-x (index of its storage), o(ffset in it, bytes), and what else its kind needs.
+An array is described once, in a dictionary that crosses as it is: k(ind), d(type), s(hape), t
+(strides in bytes), x (index of its storage), o(ffset in it, bytes), and what else its kind needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ class Source:
     __slots__ = ("tree", "array", "low", "high", "item_bytes", "used_bytes")
 
     def __init__(self, tree: dict[str, Any], array: Any, low: int, item_bytes: int) -> None:
-        """`low` is the address of the first element as indexed by zeros; it moves down for negative strides."""
+        """`low` is the address of the first element as indexed by zeros; it moves down for negative
+        strides.
+        """
         self.tree = tree
         self.array = array
         self.item_bytes = item_bytes
@@ -49,34 +51,53 @@ class Source:
     @property
     def first(self) -> int:
         """The address of the element whose indices are all zero."""
-        down = sum((size - 1) * stride for size, stride in zip(self.tree["s"], self.tree["t"]) if stride < 0)
+        down = sum(
+            (size - 1) * stride
+            for size, stride in zip(self.tree["s"], self.tree["t"])
+            if stride < 0
+        )
         return self.low - down
 
 
 def numpy_source(array: Any) -> Source:
-    """Describes a numpy.ndarray. Raises CannotCross for dtypes that are not plain numbers, text or bytes."""
+    """Describes a numpy.ndarray. Raises CannotCross for dtypes that are not plain numbers, text or
+    bytes.
+    """
     dtype = array.dtype
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
         kind = "structured" if dtype.names is not None else "object"
-        raise CannotCross(f"a numpy array of {kind} dtype {dtype} can not cross: send plain arrays, one per field")
+        raise CannotCross(
+            f"a numpy array of {kind} dtype {dtype} can not cross: send plain arrays, one per field"
+        )
     name = dtype.str
     if dtype.kind not in _PLAIN_KINDS or (dtype.kind == "V" and dtype.type.__module__ != "numpy"):
-        raise CannotCross(f"a numpy array of dtype {dtype} can not cross: it is not one of numpy's plain dtypes")
+        raise CannotCross(
+            f"a numpy array of dtype {dtype} can not cross: it is not one of numpy's plain dtypes"
+        )
     address = array.__array_interface__["data"][0]
-    tree: dict[str, Any] = {"k": "numpy", "d": name, "s": list(array.shape), "t": list(array.strides)}
+    tree: dict[str, Any] = {
+        "k": "numpy",
+        "d": name,
+        "s": list(array.shape),
+        "t": list(array.strides),
+    }
     if not array.flags.writeable:
         tree["ro"] = 1
     return Source(tree, array, address, dtype.itemsize)
 
 
 def torch_source(tensor: Any) -> Source:
-    """Describes a torch.Tensor or Parameter. Raises CannotCross for layouts without plain memory."""
+    """Describes a torch.Tensor or Parameter. Raises CannotCross where there is no plain memory."""
     torch = sys.modules["torch"]
     tree: dict[str, Any] = {"k": "torch"}
     if tensor.layout is not torch.strided:
-        raise CannotCross(f"a tensor of layout {tensor.layout} can not cross: send its parts, or .to_dense()")
+        raise CannotCross(
+            f"a tensor of layout {tensor.layout} can not cross: send its parts, or .to_dense()"
+        )
     if tensor.is_quantized:
-        raise CannotCross(f"a quantised tensor ({tensor.dtype}) can not cross: send .int_repr() and its scales")
+        raise CannotCross(
+            f"a quantised tensor ({tensor.dtype}) can not cross: send .int_repr() and its scales"
+        )
     device = tensor.device
     if device.type == "meta":
         raise CannotCross("a meta tensor can not cross: it has no data")
@@ -105,11 +126,18 @@ class _Memory:
     __slots__ = ("__array_interface__",)
 
     def __init__(self, address: int, size: int) -> None:
-        self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
+        self.__array_interface__ = {
+            "data": (address, True),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
 
 
 def copy_span(source: Source, low: int, high: int, target: memoryview) -> None:
-    """Copies the bytes at the addresses [low, high), which belong to the allocation `source` lies in."""
+    """Copies the bytes at the addresses [low, high), which belong to the allocation `source` lies
+    in.
+    """
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "ndarray"):
         numpy.frombuffer(target, numpy.uint8)[:] = numpy.asarray(_Memory(low, high - low))
@@ -155,7 +183,9 @@ class Storage:
         self._torch: Any = None
 
     def numpy_array(self, tree: dict[str, Any]) -> Any:
-        """Builds the numpy array that `tree` describes. Raises CannotCross if numpy is missing or `tree` wrong."""
+        """Builds the numpy array that `tree` describes. Raises CannotCross if numpy is missing or
+        `tree` wrong.
+        """
         numpy = _module("numpy")
         try:
             dtype = numpy.dtype(tree["d"])
@@ -177,7 +207,9 @@ class Storage:
         return array
 
     def torch_tensor(self, tree: dict[str, Any], devices: bool) -> Any:
-        """Builds the tensor that `tree` describes, outside inference mode; on its own device if `devices` says so."""
+        """Builds the tensor that `tree` describes, outside inference mode; on its own device if
+        `devices` says so.
+        """
         torch = _module("torch")
         with torch.inference_mode(False), torch.no_grad():
             try:
@@ -190,15 +222,21 @@ class Storage:
                     tensor = torch.empty(shape, dtype=dtype)
                 else:
                     if self._torch is None:
-                        raw = torch.frombuffer(self.buffer, dtype=torch.uint8, count=self.length, offset=self.offset)
+                        raw = torch.frombuffer(
+                            self.buffer, dtype=torch.uint8, count=self.length, offset=self.offset
+                        )
                         self._torch = raw.untyped_storage()
                         if self._locate is not None:
                             self._locate(raw.data_ptr() - self.offset)
                             self._locate = None
                     if tree["o"] % item or any(stride % item for stride in strides):
-                        raise ValueError("offset or strides are not multiples of the element's size")
+                        raise ValueError(
+                            "offset or strides are not multiples of the element's size"
+                        )
                     steps = [stride // item for stride in strides]
-                    tensor = torch.empty(0, dtype=dtype).set_(self._torch, tree["o"] // item, shape, steps)
+                    tensor = torch.empty(0, dtype=dtype).set_(
+                        self._torch, tree["o"] // item, shape, steps
+                    )
                 if devices and tree.get("v"):
                     tensor = tensor.to(tree["v"])
                 if tree.get("p"):
@@ -214,13 +252,23 @@ def _dimensions(tree: dict[str, Any], item: int, length: int) -> tuple[list[int]
     """Shape and strides, checked to stay within a storage of `length` bytes."""
     shape, strides, offset = tree["s"], tree["t"], tree["o"]
     numbers = [*shape, *strides, offset]
-    if len(shape) != len(strides) or len(shape) > 64 or any(type(number) is not int for number in numbers):
+    if (
+        len(shape) != len(strides)
+        or len(shape) > 64
+        or any(type(number) is not int for number in numbers)
+    ):
         raise ValueError("shape and strides are not lists of integers of one length")
     if any(size < 0 for size in shape):
         raise ValueError("a negative size")
     if 0 not in shape:
-        low = offset + sum((size - 1) * stride for size, stride in zip(shape, strides) if stride < 0)
-        high = offset + sum((size - 1) * stride for size, stride in zip(shape, strides) if stride > 0) + item
+        low = offset + sum(
+            (size - 1) * stride for size, stride in zip(shape, strides) if stride < 0
+        )
+        high = (
+            offset
+            + sum((size - 1) * stride for size, stride in zip(shape, strides) if stride > 0)
+            + item
+        )
         if low < 0 or high > length:
             raise ValueError("elements lie outside the bytes that were sent")
     return shape, strides
@@ -233,5 +281,7 @@ def _module(name: str) -> Any:
             module = __import__(name)
         except ImportError as error:
             what = "an array" if name == "numpy" else "a tensor"
-            raise CannotCross(f"{what} has arrived, and {name} can not be imported here: {error}") from error
+            raise CannotCross(
+                f"{what} has arrived, and {name} can not be imported here: {error}"
+            ) from error
     return module

@@ -1,8 +1,9 @@
 """A connection on which both sides send requests.
 
-Whoever waits for something reads for everybody: a thread that waits takes the reading lock and dispatches what
-arrives, so that a reply needs no switch of threads. While nobody waits, or the one who could read is computing, a
-background thread (the deputy) reads. It steps in after GRACE seconds without a reader, and at once when asked to.
+Whoever waits for something reads for everybody: a thread that waits takes the reading lock and
+dispatches what arrives, so that a reply needs no switch of threads. While nobody waits, or the one
+who could read is computing, a background thread (the deputy) reads. It steps in after GRACE seconds
+without a reader, and at once when asked to.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from .errors import ChannelGone, ProtocolError, RemoteError, error_object
 from .frames import FrameBuffer, pack
 from .wake import Bell, Wake
 
-GRACE = 0.010  # seconds without a reader before the deputy reads; far above the gap between two calls
+GRACE = (
+    0.010  # seconds without a reader before the deputy reads; far above the gap between two calls
+)
 _PARKED = 2.0  # seconds that the deputy rests while somebody else reads; it is woken earlier
 _CHUNK_BYTES = 64 << 10
 
@@ -36,16 +39,21 @@ class Transport(Protocol):
     def recv(self, size: int, /) -> bytes: ...
     def send(self, data: bytes | memoryview, /) -> int: ...
     def fileno(self) -> int: ...
+    def peer_pid(self) -> int: ...
     def shutdown(self) -> None: ...
     def close(self) -> None: ...
 
 
 class Handler(Protocol):
-    """Gets what the other side sends of its own accord, in order, on the thread that reads: it must not block."""
+    """Gets what the other side sends of its own accord, in order, on the thread that reads: it must
+    not block.
+    """
 
     def on_request(self, message: Message, body: bytes) -> None: ...
     def on_notification(self, message: Message, body: bytes) -> None: ...
-    def on_stray(self, message: Message) -> None: ...  # a reply nobody waits for; it may carry files
+    def on_stray(
+        self, message: Message
+    ) -> None: ...  # a reply nobody waits for; it may carry files
     def on_gone(self, error: ChannelGone) -> None: ...
 
 
@@ -55,7 +63,9 @@ class Waiter:
     __slots__ = ("inbox", "reply", "notify", "_lock")
 
     def __init__(self, notify: Callable[[], None] | None = None) -> None:
-        """`notify` is called on the reading thread when something has come, instead of waking a thread."""
+        """`notify` is called on the reading thread when something has come, instead of waking a
+        thread.
+        """
         self.inbox: deque[Any] = deque()
         self.reply: tuple[Message, bytes] | ChannelGone | None = None
         self.notify = notify
@@ -75,7 +85,9 @@ class Waiter:
 
 
 class Channel:
-    """One end of a connection. Every method may be called from every thread, except where it says otherwise."""
+    """One end of a connection. Every method may be called from every thread, except where it says
+    otherwise.
+    """
 
     def __init__(
         self,
@@ -84,7 +96,9 @@ class Channel:
         name: str,
         place: Callable[[int], int] | None = None,
     ) -> None:
-        """`name` is the deputy's; `place` moves descriptors (see Wake). Nothing is read before `start`."""
+        """`name` is the deputy's; `place` moves descriptors (see Wake). Nothing is read before
+        `start`.
+        """
         self.transport = transport
         self._handler = handler
         self._name = name
@@ -97,7 +111,8 @@ class Channel:
         self._chore: Callable[[], list[bytes]] | None = None
         self._chores_due = False
         self._chores_left: list[bytes] = []  # taken and not sent yet; under the sending lock
-        # Reading. The order of a write and the next read in these fields matters; each pair is commented.
+        # Reading. The order of a write and the next read in these fields matters; each pair is
+        # commented.
         self._reading = threading.Lock()
         self._turns = 0  # counts the ends of turns at reading
         self._followers: dict[Waiter, None] = {}
@@ -109,7 +124,7 @@ class Channel:
         self._wake: Wake | Bell = Wake(place) if transport.pollable else Bell()
         _channels.add(self)
 
-    # ---- life ------------------------------------------------------------------------------------------------------
+    # ---- life ------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts the deputy; from now on frames are read."""
@@ -153,16 +168,19 @@ class Channel:
         self._wake.set()
         self._handler.on_gone(error)
 
-    # ---- sending ---------------------------------------------------------------------------------------------------
+    # ---- sending ---------------------------------------------------------------------------------
 
     def set_chore(self, chore: Callable[[], list[bytes]]) -> None:
-        """`chore` returns frames that are due; they go out with the next frame, or from the deputy soon after `due`."""
+        """`chore` returns frames that are due; they go out with the next frame, or from the deputy
+        soon after `due`.
+        """
         self._chore = chore
 
     def due(self) -> None:
         """Says that the chore has something. For finalizers: takes no lock and never blocks."""
         self._chores_due = True
-        # Pairs with the deputy, which sets these flags and then reads _chores_due before it waits for long.
+        # Pairs with the deputy, which sets these flags and then reads _chores_due before it waits
+        # for long.
         if self._deputy_parked or self._deputy_reads or not self.transport.pollable:
             self._wake.set()
 
@@ -235,15 +253,19 @@ class Channel:
         """Answers a request with an empty result and a body; the cheapest reply."""
         self.send(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % request, body)
 
-    def reply_error(self, request: int, error: dict[str, Any], body: bytes = b"", **fields: Any) -> None:
+    def reply_error(
+        self, request: int, error: dict[str, Any], body: bytes = b"", **fields: Any
+    ) -> None:
         """Answers a request with an error object (see errors.error_object)."""
         message = {"jsonrpc": "2.0", "id": request, "error": error, **fields}
         self.send(encode_json(message).encode(), body)
 
-    # ---- requests --------------------------------------------------------------------------------------------------
+    # ---- requests --------------------------------------------------------------------------------
 
     def begin(self, waiter: Waiter) -> int:
-        """Registers a request whose reply goes to `waiter`; returns its id. The caller then sends it."""
+        """Registers a request whose reply goes to `waiter`; returns its id. The caller then sends
+        it.
+        """
         with self._id_lock:
             if self._gone is not None:
                 raise self._gone
@@ -264,16 +286,28 @@ class Channel:
         return waiter is not None
 
     def request(
-        self, method: str, params: Any, body: bytes = b"", timeout: float | None = None, **fields: Any
+        self,
+        method: str,
+        params: Any,
+        body: bytes = b"",
+        timeout: float | None = None,
+        **fields: Any,
     ) -> tuple[Message, bytes]:
-        """Sends a request and waits. Raises RemoteError, ChannelGone, and TimeoutError after `timeout` seconds.
+        """Sends a request and waits. Raises RemoteError, ChannelGone, and TimeoutError after
+        `timeout` seconds.
 
         Never to be called on the thread that reads, from inside a handler.
         """
         waiter = Waiter()
         request = self.begin(waiter)
         try:
-            message = {"jsonrpc": "2.0", "id": request, "method": method, "params": params, **fields}
+            message = {
+                "jsonrpc": "2.0",
+                "id": request,
+                "method": method,
+                "params": params,
+                **fields,
+            }
             self.send(encode_json(message).encode(), body)
             if not self.wait(waiter, timeout):
                 raise TimeoutError(f"no answer to {method!r} within {timeout} s")
@@ -296,10 +330,11 @@ class Channel:
             raise RemoteError(error, body, message.get("files"))
         return message, body
 
-    # ---- reading ---------------------------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------
 
     def wait(self, waiter: Waiter, timeout: float | None = None) -> bool:
-        """Waits until the waiter has a reply or something in its inbox, or the channel is gone; False at the timeout.
+        """Waits until the waiter has a reply or something in its inbox, or the channel is gone;
+        False at the timeout.
 
         `timeout` is in seconds. The waiting thread reads for everybody unless another one does.
         """
@@ -312,7 +347,8 @@ class Channel:
                 continue
             self._followers[waiter] = None
             try:
-                # Pairs with _after_turn (which unlocks, then looks for followers) and with _notify_waiter.
+                # Pairs with _after_turn (which unlocks, then looks for followers) and with
+                # _notify_waiter.
                 if waiter.inbox or waiter.reply is not None or not self._reading.locked():
                     if self.transport.pollable or waiter.inbox or waiter.reply is not None:
                         continue
@@ -324,8 +360,12 @@ class Channel:
         return True
 
     def _lead(self, waiter: Waiter, end: float | None) -> bool:
-        """Reads until the waiter has something or its time is up; False at once if somebody else reads."""
-        held: list[bool] = []  # so that an exception from outside finds the lock either held and noted or not taken
+        """Reads until the waiter has something or its time is up; False at once if somebody else
+        reads.
+        """
+        held: list[bool] = (
+            []
+        )  # so that an exception from outside finds the lock either held and noted or not taken
         try:
             held.extend(map(self._reading.acquire, (False,)))
             if not held[0]:
@@ -372,7 +412,8 @@ class Channel:
     def _pump(self) -> None:
         """Receives once and dispatches what is complete. For the holder of the reading lock.
 
-        An exception from outside (Ctrl-C) loses nothing: a frame whose dispatch it struck is dispatched again.
+        An exception from outside (Ctrl-C) loses nothing: a frame whose dispatch it struck is
+        dispatched again.
         """
         buffer = self._buffer
         if not self._undispatched:
@@ -405,7 +446,9 @@ class Channel:
         request = message.get("id", 0)
         method = message.get("method", "")
         if type(request) is not int or type(method) is not str:
-            raise ProtocolError("a header whose id is not an integer or whose method is not a string")
+            raise ProtocolError(
+                "a header whose id is not an integer or whose method is not a string"
+            )
         if not method:
             if not request:
                 raise ProtocolError("a header with neither a method nor an id")
@@ -448,11 +491,13 @@ class Channel:
             traceback.print_exc()
             if request is not None and self._gone is None:
                 try:
-                    self.reply_error(request, error_object("internal", f"{type(error).__name__}: {error}"))
+                    self.reply_error(
+                        request, error_object("internal", f"{type(error).__name__}: {error}")
+                    )
                 except ChannelGone:
                     pass
 
-    # ---- the deputy ------------------------------------------------------------------------------------------------
+    # ---- the deputy ------------------------------------------------------------------------------
 
     def _run_deputy(self) -> None:
         try:
@@ -468,10 +513,13 @@ class Channel:
                 self._deputy_parked = False
                 if self._chores_due:
                     self._flush()
-                if (self._background or turns == self._turns) and self._reading.acquire(blocking=False):
+                if (self._background or turns == self._turns) and self._reading.acquire(
+                    blocking=False
+                ):
                     self._read_as_deputy()
                 elif turns == self._turns:
-                    # Somebody reads and nothing goes on. Pairs with _after_turn and due: set, then look again.
+                    # Somebody reads and nothing goes on. Pairs with _after_turn and due: set, then
+                    # look again.
                     self._deputy_parked = True
                     if self._chores_due or not self._reading.locked() or turns != self._turns:
                         self._deputy_parked = False
@@ -506,7 +554,9 @@ class Channel:
             self._after_turn()
 
     def _run_reader(self) -> None:
-        """Where a transport can not be polled, the deputy alone reads, and another thread does the chores."""
+        """Where a transport can not be polled, the deputy alone reads, and another thread does the
+        chores.
+        """
         chores = threading.Thread(target=self._run_chores, name=self._name + "-chores", daemon=True)
         chores.start()
         with self._reading:

@@ -1,9 +1,11 @@
-"""Values that cross by their fields: classes of ComfyUI and a few of the standard library, and what packs register.
+"""Values that cross by their fields: classes of ComfyUI and a few of the standard library, and what
+packs register.
 
-In a value they have the tag k: [name, payload]. A name that one side has no codec for is kept as a Coded, which
-crosses again unchanged: the host forwards what only workers understand.
+In a value they have the tag k: [name, payload]. A name that one side has no codec for is kept as a
+Coded, which crosses again unchanged: the host forwards what only workers understand.
 
-The classes named here are the only ones that decoding imports; a name that the other side sends decides nothing.
+The classes named here are the only ones that decoding imports; a name that the other side sends
+decides nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ class Coded:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             f"a value of type {self.name!r} can not be looked into here (asked for {name!r})"
-            + (f": {self.why}" if self.why else ": no serializer for it is registered in this process")
+            + (
+                f": {self.why}"
+                if self.why
+                else ": no serializer for it is registered in this process"
+            )
         )
 
     def __repr__(self) -> str:
@@ -59,11 +65,17 @@ class Codecs:
     def __init__(self) -> None:
         self._by_class: dict[type, tuple[str, Encode]] = {}
         self._decoders: dict[str, Decode] = dict(_STANDARD_DECODERS)
-        self._by_name: dict[str, tuple[str, Encode]] = {}  # what packs registered, by the class's bare name
+        self._by_name: dict[str, tuple[str, Encode]] = (
+            {}
+        )  # what packs registered, by the class's bare name
         self.registrations = 0
 
     def register(
-        self, type_name: str, serialize: Encode, deserialize: Decode | None = None, tag: str | None = None
+        self,
+        type_name: str,
+        serialize: Encode,
+        deserialize: Decode | None = None,
+        tag: str | None = None,
     ) -> None:
         """Adds a pack's codec for classes of a name, and classes derived from them."""
         tag = tag or type_name
@@ -79,7 +91,8 @@ class Codecs:
         deserialize: Callable[[Any, Callable[[Any], Any]], Any] | None = None,
         tag: str | None = None,
     ) -> None:
-        """Adds a codec in the shape that packs write: with a function for the parts that are no JSON.
+        """Adds a codec in the shape that packs write: with a function for the parts that are no
+        JSON.
 
         Any value may stand in a payload here, so that function gives back what it gets.
         """
@@ -87,7 +100,9 @@ class Codecs:
         self.register(type_name, lambda value: serialize(value, _itself), decode, tag)
 
     def tree(self, value: Any, encoder: Any) -> dict[str, Any] | None:
-        """The tree of a value for values.Encoder; None when no codec is for it. Raises what a pack's codec raises."""
+        """The tree of a value for values.Encoder; None when no codec is for it. Raises what a
+        pack's codec raises.
+        """
         found = self.encode(value)
         if found is None:
             return None
@@ -96,7 +111,9 @@ class Codecs:
         return {"k": [name, encoder.tree(payload)]}
 
     def encode(self, value: Any) -> tuple[str, Any] | None:
-        """A value's name and payload; None when no codec is for it. Raises what a pack's codec raises."""
+        """A value's name and payload; None when no codec is for it. Raises what a pack's codec
+        raises.
+        """
         kind = type(value)
         if kind is Coded:
             return value.name, value.payload
@@ -121,7 +138,9 @@ class Codecs:
             except CannotCross:
                 raise
             except Exception as error:
-                raise CannotCross(f"the serializer of {name} failed: {type(error).__name__}: {error}") from error
+                raise CannotCross(
+                    f"the serializer of {name} failed: {type(error).__name__}: {error}"
+                ) from error
         if name.startswith("c:"):
             return _decode_attributes(name[2:], payload)
         return Coded(name, payload)
@@ -135,7 +154,11 @@ def _find(kind: type) -> tuple[str, Encode]:
     """How values of exactly this class are encoded; an empty name says not at all."""
     module = kind.__module__ or ""
     names = _BY_ATTRIBUTES.get(module)
-    if names is not None and kind.__qualname__ in names and getattr(sys.modules.get(module), kind.__name__, None) is kind:
+    if (
+        names is not None
+        and kind.__qualname__ in names
+        and getattr(sys.modules.get(module), kind.__name__, None) is kind
+    ):
         return f"c:{module}.{kind.__qualname__}", _attributes
     for base in kind.__mro__:
         found = _STANDARD_ENCODERS.get((base.__module__, base.__qualname__))
@@ -144,8 +167,16 @@ def _find(kind: type) -> tuple[str, Encode]:
             if base is kind or not exact:
                 return name, encode
     enum = sys.modules.get("enum")
-    if enum is not None and issubclass(kind, enum.Enum) and module.partition(".")[0] in _ENUM_PACKAGES:
-        return "enum", lambda member: [type(member).__module__, type(member).__qualname__, member.name]
+    if (
+        enum is not None
+        and issubclass(kind, enum.Enum)
+        and module.partition(".")[0] in _ENUM_PACKAGES
+    ):
+        return "enum", lambda member: [
+            type(member).__module__,
+            type(member).__qualname__,
+            member.name,
+        ]
     return "", _attributes
 
 
@@ -211,7 +242,9 @@ def _encode_image(image: Any) -> Any:
     """A picture by its pixels, so that no format loses any; what it was read from stays behind."""
     palette = image.getpalette() if image.mode in ("P", "PA") else None
     info = {
-        key: value for key, value in image.info.items() if type(key) is str and type(value) in (str, int, float, bytes, tuple)
+        key: value
+        for key, value in image.info.items()
+        if type(key) is str and type(value) in (str, int, float, bytes, tuple)
     }
     return {
         "mode": image.mode,
@@ -282,10 +315,15 @@ def _decode_dtype(payload: Any) -> Any:
     return dtype
 
 
-# By (module, qualified name): whether only exactly this class is meant, the codec's name, and how it encodes.
+# By (module, qualified name): whether only exactly this class is meant, the codec's name, and how
+# it encodes.
 _STANDARD_ENCODERS: dict[tuple[str, str], tuple[bool, str, Encode]] = {
     ("_io", "BytesIO"): (True, "bytesio", _encode_bytesio),
-    ("fractions", "Fraction"): (True, "fraction", lambda value: [value.numerator, value.denominator]),
+    ("fractions", "Fraction"): (
+        True,
+        "fraction",
+        lambda value: [value.numerator, value.denominator],
+    ),
     ("pathlib", "PosixPath"): (True, "path", str),
     ("pathlib", "WindowsPath"): (True, "path", str),
     ("pathlib._local", "PosixPath"): (True, "path", str),

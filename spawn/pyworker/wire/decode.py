@@ -1,4 +1,6 @@
-"""Decoding values from a frame's body, which may be anything: what is wrong raises CannotCross, never another error."""
+"""Decoding values from a frame's body, which may be anything: what is wrong raises CannotCross,
+never another error.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from .mappings import Delivery
 from .memory import Memory
 
 _LENGTH = struct.Struct("<I")
-# Every nan is an object of its own, as a node's float("nan") is: ComfyUI's caches compare by identity first.
+# Every nan is an object of its own, as a node's float("nan") is: ComfyUI's caches compare by
+# identity first.
 _decode_json = json.JSONDecoder(parse_constant=float).decode
 _CONTAINERS = frozenset((dict, list))
 
@@ -32,7 +35,9 @@ class Opener(Protocol):
         """The object for a codec's payload. Raises CannotCross."""
 
 
-def decode(message: dict[str, Any], body: bytes, memory: Memory, opener: Opener, root: str = "") -> Any:
+def decode(
+    message: dict[str, Any], body: bytes, memory: Memory, opener: Opener, root: str = ""
+) -> Any:
     """Decodes the value of a message and counts the message's files. Raises CannotCross."""
     files = message.get("files")
     deliveries: list[Delivery] = []
@@ -46,8 +51,18 @@ def decode(message: dict[str, Any], body: bytes, memory: Memory, opener: Opener,
         if root:
             error.path.append(root)
         raise
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, MemoryError) as error:
-        raise CannotCross(f"a body that can not be read: {type(error).__name__}: {error}") from error
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        raise CannotCross(
+            f"a body that can not be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def discard(message: dict[str, Any], memory: Memory) -> None:
@@ -72,11 +87,15 @@ def read_body(message: dict[str, Any], body: bytes, memory: Memory) -> bytes:
         place = message.get("body_file")
         return _body_from_file(place, deliveries) if place else body
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise CannotCross(f"a body that can not be read: {type(error).__name__}: {error}") from error
+        raise CannotCross(
+            f"a body that can not be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 def read_envelope(message: dict[str, Any], body: bytes, memory: Memory) -> Any:
-    """The JSON of a body that is JSON alone (values.envelope). Counts the message's files. Raises CannotCross."""
+    """The JSON of a body that is JSON alone (values.envelope). Counts the message's files. Raises
+    CannotCross.
+    """
     body = read_body(message, body, memory)
     try:
         return json.loads(_envelope(body)[0])
@@ -120,7 +139,13 @@ def _index(number: Any, count: int) -> int:
 
 
 def _range(offset: Any, length: Any, size: int) -> tuple[int, int]:
-    if type(offset) is not int or type(length) is not int or offset < 0 or length < 0 or offset + length > size:
+    if (
+        type(offset) is not int
+        or type(length) is not int
+        or offset < 0
+        or length < 0
+        or offset + length > size
+    ):
         raise CannotCross(f"bytes at {offset!r}, {length!r} of them, where there are {size}")
     return offset, length
 
@@ -152,7 +177,9 @@ class Decoder:
         for tag, content in tree.items():
             decode_tag = _DECODERS.get(tag)
             if decode_tag is None:
-                raise CannotCross(f"an unknown tag {tag[:20]!r}: a newer version may have sent this")
+                raise CannotCross(
+                    f"an unknown tag {tag[:20]!r}: a newer version may have sent this"
+                )
             return decode_tag(self, content)
 
     def slot(self) -> int:
@@ -225,8 +252,11 @@ class Decoder:
         """Bytes, copied out of the blob or a storage."""
         if type(place) is dict:
             storage = self.storage(place["s"])
-            return bytes(memoryview(storage.buffer)[storage.offset : storage.offset + storage.length])
-        offset, length = _range(*place, len(self._body) - self._blob)
+            return bytes(
+                memoryview(storage.buffer)[storage.offset : storage.offset + storage.length]
+            )
+        offset, length = place
+        offset, length = _range(offset, length, len(self._body) - self._blob)
         return self._body[self._blob + offset : self._blob + offset + length]
 
     def _bytes(self, content: Any) -> bytes:
@@ -246,7 +276,8 @@ class Decoder:
         if storage is None:
             tree = self._trees[number]
             if "i" in tree:
-                offset, length = _range(*tree["i"], len(self._body) - self._blob)
+                offset, length = tree["i"]
+                offset, length = _range(offset, length, len(self._body) - self._blob)
                 start = self._blob + offset
                 storage = Storage(bytearray(self._body[start : start + length]), 0, length)
             else:

@@ -6,7 +6,9 @@ from typing import Any
 
 
 class ProtocolError(ValueError):
-    """Bytes that are not what the protocol allows; the stream they came from can not be read further."""
+    """Bytes that are not what the protocol allows; the stream they came from can not be read
+    further.
+    """
 
 
 class ChannelGone(ConnectionError):
@@ -14,7 +16,9 @@ class ChannelGone(ConnectionError):
 
 
 class CannotCross(ValueError):
-    """A value that can not be sent or opened. `path` names the place inside the value, innermost part first."""
+    """A value that can not be sent or opened. `path` names the place inside the value, innermost
+    part first.
+    """
 
     def __init__(self, reason: str, kind: str = "value") -> None:
         super().__init__(reason)

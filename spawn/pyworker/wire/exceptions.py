@@ -10,14 +10,16 @@ _ESSENTIAL = ("builtins", "object")
 
 
 def describe(error: BaseException, ours: Callable[[str], bool]) -> dict[str, Any]:
-    """An exception as Go's wire.Exception. Frames of files for which `ours` is true are left out."""
+    """An exception as Go's wire.Exception, without the frames of files that are `ours`."""
     import traceback
 
     kind = type(error)
     frames = []
     entries: list[Any] = []
     try:
-        entries = [entry for entry in traceback.extract_tb(error.__traceback__) if not ours(entry.filename)]
+        entries = [
+            entry for entry in traceback.extract_tb(error.__traceback__) if not ours(entry.filename)
+        ]
         for entry in _middle_cut(entries):
             frame = {"file": entry.filename, "line": entry.lineno or 0, "function": entry.name}
             if entry.line:
@@ -63,7 +65,9 @@ def _text(error: BaseException, ours: Callable[[str], bool]) -> str:
         if part is None or id(part) in seen:
             continue
         seen.add(id(part))
-        kept = traceback.StackSummary.from_list([entry for entry in part.stack if not ours(entry.filename)])
+        kept = traceback.StackSummary.from_list(
+            [entry for entry in part.stack if not ours(entry.filename)]
+        )
         part.stack = kept
         chain.extend((part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())))
     text = "".join(formatted.format())

@@ -1,4 +1,4 @@
-"""Making and mapping memory files: anonymous memory on Linux, files in a private folder elsewhere."""
+"""Making and mapping memory files: anonymous ones on Linux, named ones in a folder elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from .errors import CannotCross
 PAGE = mmap.PAGESIZE
 FileReference = dict[str, Any]  # Go's wire.File
 
-_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
+_UNTRACKED: dict[str, Any] = (
+    {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
+)
 ANONYMOUS = hasattr(os, "memfd_create")  # memory files have no path, and are opened through /proc
 _folder: str | None = None
 
@@ -21,7 +23,8 @@ _folder: str | None = None
 def create(name: str, size: int, folder: str) -> tuple[int, str]:
     """A new file of `size` bytes whose memory is allocated, not promised: (descriptor, path or "").
 
-    `folder` is where it lies when there are no memory files. Raises CannotCross where there is no room.
+    `folder` is where it lies when there are no memory files. Raises CannotCross where there is no
+    room.
     """
     descriptor, path = -1, ""
     try:
@@ -36,7 +39,9 @@ def create(name: str, size: int, folder: str) -> tuple[int, str]:
         discard(descriptor, path)
         what = f"space in {os.path.dirname(path)}" if path else "memory"
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
-            raise CannotCross(f"there is no {what} for a memory file of {size} bytes", "quota") from error
+            raise CannotCross(
+                f"there is no {what} for a memory file of {size} bytes", "quota"
+            ) from error
         raise CannotCross(f"making a memory file of {size} bytes: {error}", "quota") from error
     return descriptor, path
 
@@ -66,9 +71,16 @@ def discard(descriptor: int, path: str) -> None:
 
 
 def open_reference(file: FileReference) -> int:
-    """Opens the file that a message refers to and checks that it is the one meant. Raises CannotCross."""
+    """Opens the file that a message refers to and checks that it is the one meant. Raises
+    CannotCross.
+    """
     try:
-        path, pid, number, size = file.get("path") or "", file.get("pid", 0), file.get("fd", -1), file["size"]
+        path, pid, number, size = (
+            file.get("path") or "",
+            file.get("pid", 0),
+            file.get("fd", -1),
+            file["size"],
+        )
         if not path:
             path = f"/proc/{'self' if pid == os.getpid() else int(pid)}/fd/{int(number)}"
         flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -82,8 +94,8 @@ def open_reference(file: FileReference) -> int:
     if status.st_size != size or status.st_ino != inode:
         os.close(descriptor)
         raise CannotCross(
-            f"memory file {file.get('id')!r} is not the one its sender meant: inode {status.st_ino} of"
-            f" {status.st_size} bytes, expected {inode} of {size}"
+            f"memory file {file.get('id')!r} is not the one its sender meant: inode"
+            f" {status.st_ino} of {status.st_size} bytes, expected {inode} of {size}"
         )
     return descriptor
 

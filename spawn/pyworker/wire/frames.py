@@ -1,4 +1,6 @@
-"""Frames: two big-endian lengths, a header (a JSON-RPC 2.0 message), and a body that Go never decodes."""
+"""Frames: two big-endian lengths, a header (a JSON-RPC 2.0 message), and a body that Go never
+decodes.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ def pack(header: bytes, body: bytes = b"") -> bytes:
 class FrameBuffer:
     """Turns the chunks of a byte stream into frames.
 
-    An exception from outside (Ctrl-C) may strike anywhere: every change is one operation, and a frame stays until it
-    is dropped. `chunks` is filled from outside, so that one C call can receive and store.
+    An exception from outside (Ctrl-C) may strike anywhere: every change is one operation, and a
+    frame stays until it is dropped. `chunks` is filled from outside, so that one C call can receive
+    and store.
     """
 
     def __init__(self) -> None:

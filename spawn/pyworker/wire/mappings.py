@@ -1,4 +1,6 @@
-"""The memory files of others that this process maps: copy-on-write, counted, reported when the last view is gone."""
+"""The memory files of others that this process maps: copy-on-write, counted, reported when the last
+view is gone.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ class Received:
     def reference(self) -> FileReference:
         """The file as our own messages name it."""
         file = self.file
-        place = {"path": file["path"], "fd": -1} if file.get("path") else {"pid": os.getpid(), "fd": self.descriptor}
+        place = (
+            {"path": file["path"], "fd": -1}
+            if file.get("path")
+            else {"pid": os.getpid(), "fd": self.descriptor}
+        )
         return {"id": file["id"], **place, "inode": file.get("inode", 0), "size": file["size"]}
 
 
@@ -45,7 +51,8 @@ class _Reference(weakref.ref):
 
 
 class Delivery:
-    """What one message brought of one file: a mapping of its own, so that writes into it touch no other delivery.
+    """What one message brought of one file: a mapping of its own, so that writes into it touch no
+    other delivery.
 
     The delivery counts as long as the mapping, or an array over it, lives.
     """
@@ -66,7 +73,7 @@ class Mappings:
     """All received files of this process."""
 
     def __init__(self, due: Callable[[], None]) -> None:
-        """`due` is called from finalizers when `collect` has work; it must neither lock nor block."""
+        """`due` is called by finalizers when `collect` has work; it must not lock or block."""
         self._due = due
         self._lock = threading.Lock()
         self._received: dict[str, Received] = {}
@@ -80,7 +87,8 @@ class Mappings:
     def receive(self, references: list[FileReference]) -> list[Delivery]:
         """Maps the files of a message and counts each as delivered.
 
-        Raises CannotCross when one can not be mapped; the message's deliveries are then reported as released.
+        Raises CannotCross when one can not be mapped; the message's deliveries are then reported as
+        released.
         """
         deliveries, failure = [], None
         for file in references:
@@ -93,7 +101,11 @@ class Mappings:
         return deliveries
 
     def _receive(self, file: FileReference) -> Delivery:
-        if not isinstance(file, dict) or not isinstance(file.get("id"), str) or type(file.get("size")) is not int:
+        if (
+            not isinstance(file, dict)
+            or not isinstance(file.get("id"), str)
+            or type(file.get("size")) is not int
+        ):
             raise CannotCross("a reference to a memory file without an id and a size")
         key = file["id"]
         with self._lock:
@@ -144,13 +156,16 @@ class Mappings:
                 self._located.insert(at, reference)
 
     def find(self, low: int, high: int) -> tuple[Received, int, mmap.mmap] | None:
-        """The content whose mapping covers the addresses [low, high): it, the mapping's address, and the mapping.
+        """The content whose mapping covers the addresses [low, high): it, the mapping's address,
+        and the mapping.
 
         The mapping is returned so that it lives on while the caller uses the answer.
         """
         with self._lock:
             at = bisect.bisect(self._addresses, low) - 1
-            while at >= 0 and self._addresses[at] <= low:  # a dead one may precede a live one at the same address
+            while (
+                at >= 0 and self._addresses[at] <= low
+            ):  # a dead one may precede a live one at the same address
                 reference = self._located[at]
                 mapping = reference()
                 if mapping is not None:
@@ -161,7 +176,9 @@ class Mappings:
         return None
 
     def collect(self) -> list[dict[str, Any]]:
-        """The contents whose last view is gone since the last time, as entries of `memory.released`."""
+        """The contents whose last view is gone since the last time, as entries of
+        `memory.released`.
+        """
         with self._lock:
             gone, self._refused = self._refused, []
             while self._dead:
@@ -181,7 +198,10 @@ class Mappings:
     def holds(self) -> list[dict[str, Any]]:
         """What this process still maps, as {id, count}."""
         with self._lock:
-            return [{"id": key, "count": received.deliveries} for key, received in self._received.items()]
+            return [
+                {"id": key, "count": received.deliveries}
+                for key, received in self._received.items()
+            ]
 
     def mapped_bytes(self) -> int:
         """The size of all files that are mapped, each counted once."""

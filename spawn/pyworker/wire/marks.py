@@ -6,12 +6,15 @@ import hashlib
 import marshal
 from typing import Any
 
-# The newest format that writes equal values the same: later ones depend on interning and reference counts.
+# The newest format that writes equal values the same: later ones depend on interning and reference
+# counts.
 _FORMAT = 2
 
 
 def is_plain(value: Any, most_bytes: int) -> bytes | None:
-    """The bytes of a value that consists of plain builtins alone; None for another one, or one that is too large."""
+    """The bytes of a value that consists of plain builtins alone; None for another one, or one that
+    is too large.
+    """
     try:
         data = marshal.dumps(value, _FORMAT)
     except (ValueError, TypeError, OverflowError):

@@ -1,4 +1,6 @@
-"""One process's memory files: those it made, those it maps, and what it tells the supervisor about them."""
+"""One process's memory files: those it made, those it maps, and what it tells the supervisor about
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from .pool import Pool
 
 
 class Memory:
-    """Made once per process; `channel` returns the connection of the moment (it changes when a client reconnects)."""
+    """Made once per process; `channel` returns the connection of the moment (it changes when a
+    client reconnects).
+    """
 
     def __init__(self, owner: str, channel: Callable[[], Channel]) -> None:
         """`owner` begins the ids of the files this process makes."""
@@ -43,14 +47,18 @@ class Memory:
         frames = []
         released = self.mappings.collect()
         for start in range(0, len(released), 1000):  # within the size limit of a header
-            frames.append(_notification("memory.released", {"files": released[start : start + 1000]}))
+            frames.append(
+                _notification("memory.released", {"files": released[start : start + 1000]})
+            )
         returned, self._returned = self._returned, 0
         if returned:
             frames.append(_notification("memory.return", {"bytes": returned}))
         return frames
 
     def on_released(self, params: Any) -> None:
-        """Handles the supervisor's `memory.released`: nobody refers to these files of ours any more."""
+        """Handles the supervisor's `memory.released`: nobody refers to these files of ours any
+        more.
+        """
         entries = params.get("files") if isinstance(params, dict) else None
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and isinstance(entry.get("id"), str):
@@ -59,7 +67,11 @@ class Memory:
     def inventory(self) -> dict[str, Any]:
         """The answer to `memory.inventory`."""
         sizes = self.pool.sizes()
-        return {"owned": self.pool.lent(), "holds": self.mappings.holds(), "reserved_bytes": sum(sizes.values())}
+        return {
+            "owned": self.pool.lent(),
+            "holds": self.mappings.holds(),
+            "reserved_bytes": sum(sizes.values()),
+        }
 
 
 def _notification(method: str, params: Any) -> bytes:

@@ -1,4 +1,6 @@
-"""What crosses without being understood: pickles of another environment, and handles of objects that stay put."""
+"""What crosses without being understood: pickles of another environment, and handles of objects
+that stay put.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from typing import Any, Callable
 
 
 class Opaque:
-    """A pickled object of a worker: only a worker of the same environment opens it; elsewhere it passes through.
+    """A pickled object of a worker: only a worker of the same environment opens it; elsewhere it
+    passes through.
 
     Nothing here ever unpickles.
     """
@@ -14,7 +17,9 @@ class Opaque:
     __slots__ = ("type_name", "environment", "data", "arrays", "__weakref__")
 
     def __init__(self, type_name: str, environment: str, data: bytes, arrays: list[Any]) -> None:
-        """`data` is the pickle; `arrays` are the arrays and tensors it refers to, which crossed as such."""
+        """`data` is the pickle; `arrays` are the arrays and tensors it refers to, which crossed as
+        such.
+        """
         self.type_name = type_name
         self.environment = environment
         self.data = data
@@ -24,8 +29,8 @@ class Opaque:
         if name in Opaque.__slots__:  # not set yet
             raise AttributeError(name)
         raise AttributeError(
-            f"a value of type {self.type_name} of environment {self.environment!r} can not be looked into here"
-            f" (asked for {name!r}): pass it on to a node of that environment"
+            f"a value of type {self.type_name} of environment {self.environment!r} can not be"
+            f" looked into here (asked for {name!r}): pass it on to a node of that environment"
         )
 
     def __repr__(self) -> str:
@@ -36,7 +41,9 @@ class Opaque:
 
 
 class OpaqueStr(str):
-    """An instance of an unknown subclass of str: the plain value here, the original where it came from."""
+    """An instance of an unknown subclass of str: the plain value here, the original where it came
+    from.
+    """
 
     opaque: Opaque
 
@@ -76,9 +83,19 @@ FACES: dict[type, type] = {
 
 
 class Handle:
-    """An object that stays in the worker that made it. Given back to that worker, it is the object again."""
+    """An object that stays in the worker that made it. Given back to that worker, it is the object
+    again.
+    """
 
-    __slots__ = ("id", "type_name", "environment", "generation", "worker", "_dropped", "__weakref__")
+    __slots__ = (
+        "id",
+        "type_name",
+        "environment",
+        "generation",
+        "worker",
+        "_dropped",
+        "__weakref__",
+    )
 
     def __init__(
         self,
@@ -89,7 +106,9 @@ class Handle:
         worker: str,
         dropped: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        """`dropped(environment, generation, id)` is called by the finalizer; it must neither lock nor block."""
+        """`dropped(environment, generation, id)` is called by the finalizer; it must neither lock
+        nor block.
+        """
         self.id = id
         self.type_name = type_name
         self.environment = environment
@@ -111,8 +130,8 @@ class Handle:
         if name in Handle.__slots__:  # not set yet
             raise AttributeError(name)
         raise AttributeError(
-            f"a {self.type_name} that lives in the worker of environment {self.environment!r} can not be looked into"
-            f" here (asked for {name!r}): pass it on to a node of that environment"
+            f"a {self.type_name} that lives in the worker of environment {self.environment!r} can"
+            f" not be looked into here (asked for {name!r}): pass it on to a node of that environment"
         )
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """Whether a private mapping still shows its file's bytes, asked of the kernel.
 
-/proc/self/pagemap holds 64 bits a page. A page that was written to through a private mapping is anonymous: present
-(bit 63) or swapped out (bit 62) without being a page of a file (bit 61).
+/proc/self/pagemap holds 64 bits a page. A page that was written to through a private mapping is
+anonymous: present (bit 63) or swapped out (bit 62) without being a page of a file (bit 61).
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import os
 
 from .files import PAGE
 
-_CLEAN = bytes(top for top in range(256) if not top & 0xC0 or top & 0x20)  # the top bytes of untouched pages
+_CLEAN = bytes(
+    top for top in range(256) if not top & 0xC0 or top & 0x20
+)  # the top bytes of untouched pages
 _PAGES_PER_READ = 64 << 10
 
 
@@ -22,7 +24,8 @@ class Pagemap:
         self._pid = 0
 
     def untouched(self, low: int, high: int) -> bool:
-        """True if no page of the addresses [low, high), which one private mapping covers, was written to.
+        """True if no page of the addresses [low, high), which one private mapping covers, was
+        written to.
 
         False also where the kernel does not say.
         """

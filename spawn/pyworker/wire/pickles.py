@@ -1,4 +1,4 @@
-"""Pickling what has no form of its own on the wire. Nothing in this file, or in a host, unpickles."""
+"""Pickling what has no form of its own on the wire. Nothing here, or in a host, unpickles."""
 
 from __future__ import annotations
 
@@ -51,12 +51,16 @@ class _Pickler(pickle.Pickler):
 def dump(
     value: Any, environment: str, encoder: Encoder, check: Callable[[Any], None] | None = None
 ) -> dict[str, Any]:
-    """The tree of an object as a pickle. Raises what pickling raises; `check` may refuse any object inside."""
+    """The tree of an object as a pickle. Raises what pickling raises; `check` may refuse any object
+    inside.
+    """
     file = io.BytesIO()
     pickler = _Pickler(file, check)
     pickler.dump(value)
     kind = type(value)
-    opaque = Opaque(f"{kind.__module__}.{kind.__qualname__}", environment, file.getvalue(), pickler.arrays)
+    opaque = Opaque(
+        f"{kind.__module__}.{kind.__qualname__}", environment, file.getvalue(), pickler.arrays
+    )
     encoder.alive.append(opaque)
     return tree(opaque, face_of(value), encoder)
 
@@ -74,7 +78,9 @@ def tree(opaque: Opaque, face: Any, encoder: Encoder) -> dict[str, Any]:
 
 
 def passed_on(value: Any, encoder: Encoder) -> dict[str, Any] | None:
-    """The tree of something opaque that only passes through here, unchanged; None for anything else."""
+    """The tree of something opaque that only passes through here, unchanged; None for anything
+    else.
+    """
     if type(value) is Opaque:
         return tree(value, None, encoder)
     if type(value) in _FACE_TYPES:
@@ -83,7 +89,7 @@ def passed_on(value: Any, encoder: Encoder) -> dict[str, Any] | None:
 
 
 def face_of(value: Any) -> Any:
-    """The plain form of an instance of a subclass of an immutable builtin; None for anything else."""
+    """The plain form of an instance of a subclass of an immutable builtin; None for others."""
     for base, plain in _PLAIN_FORMS.items():
         if isinstance(value, base):
             return plain(value)
@@ -91,7 +97,9 @@ def face_of(value: Any) -> Any:
 
 
 def faced(opaque: Opaque, face: Any) -> Any:
-    """What a place that can not open a pickle shows: its plain form where it has one, else the Opaque itself."""
+    """What a place that can not open a pickle shows: its plain form where it has one, else the
+    Opaque itself.
+    """
     kind = FACES.get(type(face))
     if kind is None:
         return opaque

@@ -27,12 +27,18 @@ class DescriptorTransport:
         """Writes and returns how much."""
         return os.write(self._writer, data)
 
+    def peer_pid(self) -> int:
+        """Unknown."""
+        return -1
+
     def fileno(self) -> int:
         """The reading end."""
         return self._reader
 
     def shutdown(self) -> None:
-        """Closes the writing end, which tells the other side; a `recv` in progress ends when it closes its own."""
+        """Closes the writing end, which tells the other side; a `recv` in progress ends when it
+        closes its own.
+        """
         if not self._closed:
             self._closed = True
             os.close(self._writer)
@@ -45,7 +51,9 @@ class DescriptorTransport:
 
 
 def from_handles(reader: int, writer: int) -> DescriptorTransport:
-    """A transport over two handles that a launcher let this process inherit; what it starts does not inherit them."""
+    """A transport over two handles that a launcher let this process inherit; what it starts does
+    not inherit them.
+    """
     import msvcrt
 
     for handle in (reader, writer):
@@ -70,16 +78,29 @@ def pipe_name(socket: str) -> str:
     return _PREFIX + "comfy-supervisor-" + hashlib.sha256(socket.lower().encode()).hexdigest()[:16]
 
 
+def _windows() -> Any:
+    """The interpreter's own module for Windows' calls, which other systems do not have."""
+    import _winapi
+
+    return _winapi
+
+
 def connect(socket: str) -> NamedPipeTransport:
     """Connects to the supervisor's pipe. Raises OSError; FileNotFoundError when nobody listens."""
-    import _winapi
+    _winapi = _windows()
 
     name = pipe_name(socket)
     access = _winapi.GENERIC_READ | _winapi.GENERIC_WRITE
     while True:
         try:
             handle = _winapi.CreateFile(
-                name, access, 0, _winapi.NULL, _winapi.OPEN_EXISTING, _winapi.FILE_FLAG_OVERLAPPED, _winapi.NULL
+                name,
+                access,
+                0,
+                _winapi.NULL,
+                _winapi.OPEN_EXISTING,
+                _winapi.FILE_FLAG_OVERLAPPED,
+                _winapi.NULL,
             )
             return NamedPipeTransport(handle)
         except OSError as error:
@@ -89,7 +110,9 @@ def connect(socket: str) -> NamedPipeTransport:
 
 
 class NamedPipeTransport:
-    """A named pipe in overlapped mode: with the plain one, a read that waits would hold up every write."""
+    """A named pipe in overlapped mode: with the plain one, a read that waits would hold up every
+    write.
+    """
 
     pollable = False
 
@@ -108,7 +131,7 @@ class NamedPipeTransport:
 
     def recv(self, size: int, /) -> bytes:
         """Waits for bytes; b"" at the end."""
-        import _winapi
+        _winapi = _windows()
 
         try:
             overlapped, _ = _winapi.ReadFile(self._handle, size, overlapped=True)
@@ -127,7 +150,7 @@ class NamedPipeTransport:
 
     def send(self, data: Any, /) -> int:
         """Writes and returns how much."""
-        import _winapi
+        _winapi = _windows()
 
         overlapped, _ = _winapi.WriteFile(self._handle, bytes(data), overlapped=True)
         _winapi.WaitForSingleObject(overlapped.event, _winapi.INFINITE)
@@ -146,7 +169,7 @@ class NamedPipeTransport:
 
     def close(self) -> None:
         """Closes the pipe; nobody uses it any more."""
-        import _winapi
+        _winapi = _windows()
 
         if self._handle:
             _winapi.CloseHandle(self._handle)

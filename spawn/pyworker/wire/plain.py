@@ -1,7 +1,9 @@
-"""The "json" encoding, for callers that are not Python: values as a person would write them in JSON.
+"""The "json" encoding, for callers that are not Python: values as a person would write them in
+JSON.
 
-Going in, a JSON object of inputs. Coming out, tuples are lists, and what JSON lacks is an object with one key:
-$float, $int, $bytes (base64), $complex, $array ({dtype, shape, file, offset, length} or base64), $dict (pairs), $repr.
+Going in, a JSON object of inputs. Coming out, tuples are lists, and what JSON lacks is an object
+with one key: $float, $int, $bytes (base64), $complex, $array ({dtype, shape, file, offset, length}
+or base64), $dict (pairs), $repr.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ def encode_result(value: Any, memory: Memory) -> Encoded:
     try:
         tree = plain.tree(value, 0)
         plain.finish()
-        text = json.dumps(tree, allow_nan=False, check_circular=False, separators=(",", ":")).encode()
+        text = json.dumps(
+            tree, allow_nan=False, check_circular=False, separators=(",", ":")
+        ).encode()
         return Encoded(text, plain.layout)
     except BaseException as error:
         plain.layout.withdraw()
@@ -119,8 +123,8 @@ class _Plain:
             number = int.__int__(value)
             return number if -_SAFE_INT <= number <= _SAFE_INT else {"$int": hex(number)}
         if isinstance(value, float):
-            number = float.__float__(value)
-            return number if math.isfinite(number) else {"$float": repr(number)}
+            real = float.__float__(value)
+            return real if math.isfinite(real) else {"$float": repr(real)}
         if isinstance(value, (bytes, bytearray)):
             return {"$bytes": base64.b64encode(value).decode()}
         if isinstance(value, complex):
@@ -133,12 +137,14 @@ class _Plain:
         if depth > MAX_DEPTH:
             raise CannotCross(f"a value nested more than {MAX_DEPTH} levels deep can not cross")
         if id(value) in self._open:
-            raise CannotCross(f"this {type(value).__name__} contains itself: cyclic values can not cross")
+            raise CannotCross(
+                f"this {type(value).__name__} contains itself: cyclic values can not cross"
+            )
         self._open.add(id(value))
         place = ""
         try:
             if not isinstance(value, dict):
-                trees = []
+                trees: list[Any] = []
                 for item in value:
                     place = f"[{len(trees)}]"
                     trees.append(self.tree(item, depth + 1))
@@ -149,7 +155,11 @@ class _Plain:
                     place = f"[{key[:60]!r}]"
                     result[str.__str__(key)] = self.tree(item, depth + 1)
                 return result
-            return {"$dict": [[self.tree(key, depth + 1), self.tree(value[key], depth + 1)] for key in value]}
+            return {
+                "$dict": [
+                    [self.tree(key, depth + 1), self.tree(value[key], depth + 1)] for key in value
+                ]
+            }
         except CannotCross as error:
             error.path.append(place)
             raise
@@ -157,8 +167,13 @@ class _Plain:
             self._open.discard(id(value))
 
     def _other(self, value: Any) -> Any:
-        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-        if numpy is not None and isinstance(value, getattr(numpy, "generic", ())) and not value.dtype.hasobject:
+        numpy: Any = sys.modules.get("numpy")
+        torch: Any = sys.modules.get("torch")
+        if (
+            numpy is not None
+            and isinstance(value, getattr(numpy, "generic", ()))
+            and not value.dtype.hasobject
+        ):
             if value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
                 return self.tree(value.item(), 0)
             value = numpy.asarray(value)
@@ -175,7 +190,12 @@ class _Plain:
 
     def _array(self, source: arrays.Source) -> Any:
         size = source.item_bytes * math.prod(source.tree["s"])
-        content = {"kind": source.tree["k"], "dtype": source.tree["d"], "shape": source.tree["s"], "length": size}
+        content = {
+            "kind": source.tree["k"],
+            "dtype": source.tree["d"],
+            "shape": source.tree["s"],
+            "length": size,
+        }
         if size <= INLINE_BYTES:
             data = bytearray(size)
             if size:

@@ -33,7 +33,11 @@ class OwnedFile:
 
     def reference(self) -> FileReference:
         """The file as a message names it."""
-        place = {"path": self.path, "fd": -1} if self.path else {"pid": os.getpid(), "fd": self.descriptor}
+        place = (
+            {"path": self.path, "fd": -1}
+            if self.path
+            else {"pid": os.getpid(), "fd": self.descriptor}
+        )
         return {"id": self.id, **place, "inode": self.inode, "size": self.size}
 
     def destroy(self) -> None:
@@ -46,10 +50,16 @@ class OwnedFile:
 
 
 class Pool:
-    """Files of one process. `owner` begins their ids; an id names one content and is never used twice."""
+    """Files of one process. `owner` begins their ids; an id names one content and is never used
+    twice.
+    """
 
-    def __init__(self, owner: str, reserve: Callable[[int], None], give_back: Callable[[int], None]) -> None:
-        """`reserve` asks for bytes before a file is made and may raise CannotCross; `give_back` must not block."""
+    def __init__(
+        self, owner: str, reserve: Callable[[int], None], give_back: Callable[[int], None]
+    ) -> None:
+        """`reserve` asks for bytes before a file is made and may raise CannotCross; `give_back`
+        must not block.
+        """
         self._owner = owner
         self._reserve = reserve
         self._give_back = give_back
@@ -62,7 +72,9 @@ class Pool:
         self.free_limit = 512 << 20  # bytes kept for use again
 
     def configure(self, rules: Any) -> None:
-        """Takes over the supervisor's rules: pool_bytes to keep at most, and the folder where files have names."""
+        """Takes over the supervisor's rules: pool_bytes to keep at most, and the folder where files
+        have names.
+        """
         if isinstance(rules, dict):
             if isinstance(rules.get("pool_bytes"), int):
                 self.free_limit = rules["pool_bytes"]
@@ -162,7 +174,7 @@ class Pool:
 
 
 def _rounded(size: int) -> int:
-    """Rounds up by at most an eighth, so that files of nearly one size can stand in for each other."""
+    """Rounds up by an eighth at most, so that files of nearly one size are interchangeable."""
     size = max(size, _SMALLEST)
     step = max(files.PAGE, 1 << (size.bit_length() - 4))
     return -(-size // step) * step

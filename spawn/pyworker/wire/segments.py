@@ -1,6 +1,8 @@
-"""Deciding how the bytes of a message's arrays travel: inline, in a file of their own, together, or by reference.
+"""Deciding how the bytes of a message's arrays travel: inline, in a file of their own, together, or
+by reference.
 
-Arrays whose addresses overlap share memory, so they travel as one segment and share it on the other side as well.
+Arrays whose addresses overlap share memory, so they travel as one segment and share it on the other
+side as well.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Segment:
 
     @property
     def base(self) -> int:
-        """The address that the storage begins at: aligned where arrays of several element sizes may lie in it."""
+        """The address that the storage begins at: aligned where arrays of several element sizes may
+        lie in it.
+        """
         return self.low if len(self.sources) == 1 else self.low - self.low % _ALIGNMENT
 
     @property
@@ -76,7 +80,9 @@ class Raw:
 def gather(sources: list[Source]) -> list[Segment]:
     """Groups arrays by overlapping addresses. Empty arrays are in no segment."""
     segments: list[Segment] = []
-    for source in sorted((source for source in sources if source.span), key=lambda source: source.low):
+    for source in sorted(
+        (source for source in sources if source.span), key=lambda source: source.low
+    ):
         last = segments[-1] if segments else None
         if last is not None and source.low < last.high:
             last.sources.append(source)
@@ -112,14 +118,22 @@ class Layout:
         for segment in gather(sources):
             used = sum(source.used_bytes for source in segment.sources)
             single = len(segment.sources) == 1
-            sparse = single and 0 not in segment.sources[0].tree["t"] and used * 2 < segment.high - segment.low
-            if used > _WORTH_COPYING and not (sparse and used < LARGE_BYTES) and self._refer(segment):
+            sparse = (
+                single
+                and 0 not in segment.sources[0].tree["t"]
+                and used * 2 < segment.high - segment.low
+            )
+            if (
+                used > _WORTH_COPYING
+                and not (sparse and used < LARGE_BYTES)
+                and self._refer(segment)
+            ):
                 continue
             segment.packed = sparse
             segment.describe(self.add(segment))
 
     def _refer(self, segment: Segment) -> bool:
-        """Sends a segment by reference if it is an untouched part of a file that this process maps."""
+        """Sends a segment by reference if it is an untouched part of a file that is mapped here."""
         found = self._memory.mappings.find(segment.base, segment.high)
         if found is None:
             return False

@@ -20,7 +20,9 @@ class SocketTransport:
         self.close = connection.close
 
     def peer_pid(self) -> int:
-        """The process at the other end as the kernel names it here: 0 for one in another PID namespace, -1 unknown."""
+        """The process at the other end as the kernel names it here: 0 for one in another PID
+        namespace, -1 unknown.
+        """
         option = getattr(socket, "SO_PEERCRED", None)
         if option is None:
             return -1

@@ -1,16 +1,19 @@
 """Encoding values into a frame's body.
 
-A body is a little-endian length, that many bytes of JSON, and a blob. The JSON is {"v": value, "s": storages}. In a
-value, None, bool, int, float, str and list are themselves; every JSON object has one key, a tag:
+A body is a little-endian length, that many bytes of JSON, and a blob. The JSON is {"v": value, "s":
+storages}. In a value, None, bool, int, float, str and list are themselves; every JSON object has
+one key, a tag:
 
-    m  dict with str keys          d  any other dict, as pairs      t  tuple      S  set      F  frozenset
-    b  bytes, B bytearray          i  a long int, hexadecimal       u  str with surrogates, hexadecimal
+    m  dict with str keys          d  any other dict, as pairs      t  tuple
+    S  set                         F  frozenset
+    b  bytes                       B  bytearray
+    i  a long int, hexadecimal     u  str with surrogates, hexadecimal
     c  complex                     l  slice                         g  range      e  Ellipsis
-    a  array or tensor             n  numpy scalar                  r  the n-th object of this message again
+    a  array or tensor             n  numpy scalar                  r  the n-th object again
     o  a pickle, not opened        h  a handle     k  a class's codec and its payload (see codecs)
 
-Lists and the tags m d t S F b B a o h k are numbered in the order they are met, for "r". A storage is {"i": [offset,
-length]} in the blob or {"f": [file, offset, length]}.
+Lists and the tags m d t S F b B a o h k are numbered in the order they are met, for "r". A storage
+is {"i": [offset, length]} in the blob or {"f": [file, offset, length]}.
 """
 
 from __future__ import annotations
@@ -70,7 +73,9 @@ class Encoded:
 
 
 def encode(value: Any, memory: Memory, role: Role, root: str = "") -> Encoded:
-    """Encodes a value. `root` names it in errors. Raises CannotCross; then no memory file is left taken."""
+    """Encodes a value. `root` names it in errors. Raises CannotCross; then no memory file is left
+    taken.
+    """
     encoder = Encoder(memory, role)
     try:
         tree = encoder.tree(value)
@@ -100,7 +105,7 @@ def encode(value: Any, memory: Memory, role: Role, root: str = "") -> Encoded:
 
 
 def envelope(text: str, memory: Memory) -> Encoded:
-    """A body that is JSON alone, in the form of every body: its length first. Raises CannotCross."""
+    """A body that is JSON alone, with its length first like every body. Raises CannotCross."""
     encoded = text.encode()
     return Encoded(_LENGTH.pack(len(encoded)) + encoded, Layout(memory))
 
@@ -127,7 +132,9 @@ class Encoder:
         return _encode_rest(self, value, kind)
 
     def number(self, value: Any) -> int | None:
-        """Numbers an object; returns its number if it has one already. Raises CannotCross for a cycle."""
+        """Numbers an object; returns its number if it has one already. Raises CannotCross for a
+        cycle.
+        """
         key = id(value)
         numbers = self._numbers
         number = numbers.get(key)
@@ -135,7 +142,9 @@ class Encoder:
             numbers[key] = len(numbers)
             return None
         if key in self._open:
-            raise CannotCross(f"this {type(value).__name__} contains itself: cyclic values can not cross")
+            raise CannotCross(
+                f"this {type(value).__name__} contains itself: cyclic values can not cross"
+            )
         return number
 
     def enter(self, value: Any) -> None:
@@ -190,7 +199,9 @@ def _all_simple(values: Any, kinds: set[type]) -> bool:
         if max(map(int.bit_length, values_int)) > _LONG_INT_BITS:
             return False
     if str in kinds:
-        text = "".join(values if len(kinds) == 1 else [value for value in values if type(value) is str])
+        text = "".join(
+            values if len(kinds) == 1 else [value for value in values if type(value) is str]
+        )
         return text.isascii() or not _has_surrogates(text)
     return True
 
@@ -338,7 +349,11 @@ def _encode_rest(encoder: Encoder, value: Any, kind: type) -> Any:
         if kind is numpy.ndarray or kind is numpy.memmap:
             number = encoder.number(value)
             return encoder.array(arrays.numpy_source(value)) if number is None else {"r": number}
-        if isinstance(value, numpy.generic) and kind.__module__ == "numpy" and not value.dtype.hasobject:
+        if (
+            isinstance(value, numpy.generic)
+            and kind.__module__ == "numpy"
+            and not value.dtype.hasobject
+        ):
             if value.dtype.names is None:
                 return {"n": [value.dtype.str, value.tobytes().hex()]}
     number = encoder.number(value)
@@ -352,4 +367,6 @@ def _encode_rest(encoder: Encoder, value: Any, kind: type) -> Any:
 
 
 def _is_parameter(kind: type, torch: Any) -> bool:
-    return kind.__name__ == "Parameter" and kind is getattr(getattr(torch, "nn", None), "Parameter", None)
+    return kind.__name__ == "Parameter" and kind is getattr(
+        getattr(torch, "nn", None), "Parameter", None
+    )

@@ -65,7 +65,9 @@ class Bell:
         return -1
 
     def set(self) -> None:
-        """Ends one `wait`, the present or the next. Takes no lock that others hold, and never blocks or raises."""
+        """Ends one `wait`, the present or the next. Takes no lock that others hold, and never
+        blocks or raises.
+        """
         try:
             self._lock.release()
         except RuntimeError:

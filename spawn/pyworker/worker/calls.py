@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 # The call whose code is running: for progress, from whatever thread a node reports it.
-current_call: contextvars.ContextVar[Call | None] = contextvars.ContextVar("comfy_supervisor_call", default=None)
+current_call: contextvars.ContextVar[Call | None] = contextvars.ContextVar(
+    "comfy_supervisor_call", default=None
+)
 
 
 class Refused(Exception):
@@ -29,7 +31,19 @@ class Refused(Exception):
 class Call:
     """A call that has arrived."""
 
-    __slots__ = ("request", "message", "body", "params", "node", "cancelled", "task", "began", "json", "context", "_manager")
+    __slots__ = (
+        "request",
+        "message",
+        "body",
+        "params",
+        "node",
+        "cancelled",
+        "task",
+        "began",
+        "json",
+        "context",
+        "_manager",
+    )
 
     def __init__(self, message: Message, body: bytes) -> None:
         self.request: int = message["id"]
@@ -61,11 +75,14 @@ class Call:
             try:
                 manager.__exit__(None, None, None)
             except ValueError:
-                pass  # entered in another context, by an import on another thread: it ends with that one
+                # entered in another context, by an import on another thread: it ends with that one
+                pass
 
 
 def context_arrived(module: Any) -> None:
-    """The post-import hook of ComfyUI's call context: a node that imports it in mid-call finds its own."""
+    """The post-import hook of ComfyUI's call context: a node that imports it in mid-call finds its
+    own.
+    """
     call = current_call.get()
     if call is not None and call.context:
         call.enter_context()
@@ -79,10 +96,12 @@ class Calls:
         self._instances: dict[tuple[str, str], Any] = {}
         self._accepted: dict[Any, frozenset[str] | None] = {}
 
-    # ---- what a call is about --------------------------------------------------------------------------------------
+    # ---- what a call is about --------------------------------------------------------------------
 
     def function(self, call: Call) -> Any:
-        """The bound function of a call. Raises Refused for names that do not exist, and what the class raises."""
+        """The bound function of a call. Raises Refused for names that do not exist, and what the
+        class raises.
+        """
         if "comfyui" in call.params and self._worker.comfyui is not None:
             return self._worker.comfyui.function(call)
         nodes = self._worker.pack.nodes
@@ -100,7 +119,7 @@ class Calls:
         name = str(call.params.get("function") or getattr(node, "FUNCTION", ""))
         function = getattr(instance, name, None)
         if function is None:
-            message = f"node {call.node!r} has no function {name!r}: its FUNCTION names one that does not exist"
+            message = f"node {call.node!r} has no function {name!r}, which its FUNCTION names"
             raise Refused(error_object("unknown_node", message, node=call.node))
         return function
 
@@ -145,7 +164,7 @@ class Calls:
         comfyui = self._worker.comfyui
         return len(self._instances) + (len(comfyui.calls) if comfyui is not None else 0)
 
-    # ---- running ---------------------------------------------------------------------------------------------------
+    # ---- running ---------------------------------------------------------------------------------
 
     def run(self, call: Call, function: Any) -> None:
         """Runs a synchronous function and replies."""
@@ -166,7 +185,9 @@ class Calls:
             if call.context:
                 call.enter_context()
             result = function(**inputs)
-        except BaseException as error:  # SystemExit and KeyboardInterrupt of a node are its errors as well
+        except (
+            BaseException
+        ) as error:  # SystemExit and KeyboardInterrupt of a node are its errors as well
             lane.end_sync()
             self.fail(call, error)
         else:
@@ -198,7 +219,7 @@ class Calls:
         finally:
             call.leave_context()
 
-    # ---- replies ---------------------------------------------------------------------------------------------------
+    # ---- replies ---------------------------------------------------------------------------------
 
     def reply(self, call: Call, result: Any) -> None:
         """Encodes and sends a result; one that can not cross becomes the call's error."""
@@ -223,7 +244,9 @@ class Calls:
 
     def reply_cancelled(self, call: Call) -> None:
         """Answers a call that was cancelled before it began."""
-        error = error_object("cancelled", f"node {call.node!r} was cancelled before it began", node=call.node)
+        error = error_object(
+            "cancelled", f"node {call.node!r} was cancelled before it began", node=call.node
+        )
         self._refuse(call, error)
 
     def _refuse(self, call: Call, error: dict[str, Any], body: bytes = b"") -> None:
@@ -232,7 +255,9 @@ class Calls:
                 self._worker.channel.reply_error(call.request, error, body)
             except ProtocolError:  # a traceback that does not fit into a header, escaped
                 exception = error["data"].get("exception", {})
-                exception.update(frames=[], traceback=ascii(exception.get("traceback", ""))[-20000:])
+                exception.update(
+                    frames=[], traceback=ascii(exception.get("traceback", ""))[-20000:]
+                )
                 error["message"] = error["message"][:1000]
                 exception["message"] = str(exception.get("message", ""))[:1000]
                 self._worker.channel.reply_error(call.request, error)
@@ -253,7 +278,9 @@ class Calls:
             return
         interrupted = comfy.is_interrupt(error) or (call.cancelled and _is_cancelled_error(error))
         if interrupted:
-            refusal = report.raised("cancelled", error, f"node {call.node!r} was cancelled: ", node=call.node)
+            refusal = report.raised(
+                "cancelled", error, f"node {call.node!r} was cancelled: ", node=call.node
+            )
         else:
             refusal = report.raised("node_raised", error, node=call.node)
         body = b""

@@ -1,9 +1,10 @@
-"""All that the worker touches of ComfyUI. Each is looked up in sys.modules: who has not imported it can not see it.
+"""All that the worker touches of ComfyUI. Each is looked up in sys.modules: who has not imported it
+can not see it.
 
 | module | name | when it is missing |
 | --- | --- | --- |
 | comfy.model_management | interrupt_current_processing | a synchronous node does not see a cancel |
-| comfy.model_management | InterruptProcessingException | an interrupted call is reported as the node's error |
+| comfy.model_management | InterruptProcessingException | an interrupt is the node's error |
 | comfy.model_management | throw_exception_if_processing_interrupted | progress does not interrupt |
 | comfy.utils | set_progress_bar_global_hook | no progress |
 | comfy_execution.utils | CurrentNodeContext | no call context |
@@ -49,12 +50,16 @@ def call_context(context: dict[str, Any]) -> Any:
 
 
 def hook_progress(utils: Any, report: Callable[[Any, Any, Any], None]) -> None:
-    """The post-import hook of comfy.utils: `report(value, total, node_id)` gets what progress bars show."""
+    """The post-import hook of comfy.utils: `report(value, total, node_id)` gets what progress bars
+    show.
+    """
     register = getattr(utils, "set_progress_bar_global_hook", None)
     if register is None:
         return
 
-    def hook(value: Any, total: Any, preview: Any = None, prompt_id: Any = None, node_id: Any = None) -> None:
+    def hook(
+        value: Any, total: Any, preview: Any = None, prompt_id: Any = None, node_id: Any = None
+    ) -> None:
         check = _attribute("comfy.model_management", "throw_exception_if_processing_interrupted")
         if check is not None:
             check()  # as the host's own hook does: a node that shows progress can be interrupted

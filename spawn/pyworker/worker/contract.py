@@ -35,8 +35,12 @@ _METHODS = (
 _MAX_DEPTH = 40
 
 
-def describe_node(name: str, node: type, failure: Callable[[BaseException], dict[str, Any]]) -> dict[str, Any]:
-    """One node's contract. What the class raises goes into its `error`, through `failure`, and into nothing else."""
+def describe_node(
+    name: str, node: type, failure: Callable[[BaseException], dict[str, Any]]
+) -> dict[str, Any]:
+    """One node's contract. What the class raises goes into its `error`, through `failure`, and into
+    nothing else.
+    """
     contract: dict[str, Any] = {"name": name, "class": getattr(node, "__qualname__", str(node))}
     contract["module"] = getattr(node, "__module__", "")
     try:
@@ -46,16 +50,22 @@ def describe_node(name: str, node: type, failure: Callable[[BaseException], dict
                 contract[field] = plain(value)
         function = getattr(node, str(contract.get("function", "")), None)
         contract["is_async"] = is_coroutine_function(function)
-        contract["methods"] = [method for method in _METHODS if callable(getattr(node, method, None))]
+        contract["methods"] = [
+            method for method in _METHODS if callable(getattr(node, method, None))
+        ]
         input_types = getattr(node, "INPUT_TYPES", None)
         contract["input_types"] = plain(input_types()) if callable(input_types) else {}
-    except BaseException as error:  # whatever a pack raises, SystemExit included, takes down this node only
+    except (
+        BaseException
+    ) as error:  # whatever a pack raises, SystemExit included, takes down this node only
         contract["error"] = failure(error)
     return contract
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A value as JSON can hold it: subclasses as what they derive from, the rest as {"$repr": text}."""
+    """A value as JSON can hold it: subclasses as what they derive from, the rest as {"$repr":
+    text}.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -87,7 +97,9 @@ def is_coroutine_function(function: Any) -> bool:
 
 
 def accepted_names(function: Any) -> frozenset[str] | None:
-    """The names of the keyword arguments that a function takes; None if it takes any, or does not say."""
+    """The names of the keyword arguments that a function takes; None if it takes any, or does not
+    say.
+    """
     bound = hasattr(function, "__func__")
     inner = getattr(function, "__func__", function)
     code = getattr(inner, "__code__", None)

@@ -20,7 +20,9 @@ class ImportHooks:
         """
         self._hooks.setdefault(name, []).append(hook)
         module = sys.modules.get(name)
-        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        if module is not None and not getattr(
+            getattr(module, "__spec__", None), "_initializing", False
+        ):
             hook(module)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -54,7 +56,9 @@ class _Loader:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: Any) -> None:
-        module.__loader__ = module.__spec__.loader = self._loader  # what inspects the module sees its own
+        module.__loader__ = module.__spec__.loader = (
+            self._loader
+        )  # what inspects the module sees its own
         self._loader.exec_module(module)
         for hook in tuple(self._hooks):
             hook(sys.modules.get(module.__name__, module))

@@ -19,9 +19,12 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop whose wake-up sockets have high numbers, and that says it runs while a synchronous node does."""
+    """A loop whose wake-up sockets have high numbers, and that says it runs while a synchronous
+    node does.
+    """
 
-    in_node = False  # a synchronous node's code runs, which ComfyUI's executor would run from inside its loop
+    # a synchronous node's code runs, which ComfyUI's executor would run from inside its loop
+    in_node = False
 
     def is_running(self) -> bool:
         """Whether the loop runs, as far as a node can see."""

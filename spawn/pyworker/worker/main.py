@@ -1,4 +1,6 @@
-"""Starting a worker: descriptors and streams first, then hello, then whatever the supervisor asks for."""
+"""Starting a worker: descriptors and streams first, then hello, then whatever the supervisor asks
+for.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,13 @@ def main(arguments: list[str]) -> None:
     """Runs the worker on the connection that the arguments name. Does not return."""
     transport = _transport(arguments)
     if transport is None:
-        sys.stderr.write("this program is started by comfy-supervisor, with --frames-fd and a number\n")
+        sys.stderr.write(
+            "this program is started by comfy-supervisor, with --frames-fd and a number\n"
+        )
         raise SystemExit(2)
     streams.prepare()
-    # Ctrl-C in a terminal is the host's business; the handler, unlike SIG_IGN, is not inherited by what a pack starts.
+    # Ctrl-C in a terminal is the host's business; the handler, unlike SIG_IGN, is not inherited by
+    # what a pack starts.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     worker_id = os.environ.get("COMFY_SUPERVISOR_WORKER") or os.urandom(16).hex()
     worker = Worker(transport, worker_id)
@@ -30,7 +35,9 @@ def main(arguments: list[str]) -> None:
 
 
 def _transport(arguments: list[str]) -> Transport | None:
-    """`--frames-fd N` is a socket, `--frames-handles R,W` are two pipes (Windows); None for anything else."""
+    """`--frames-fd N` is a socket, `--frames-handles R,W` are two pipes (Windows); None for
+    anything else.
+    """
     name, _, value = " ".join(arguments).partition(" ")
     if name == "--frames-fd" and value.isdigit():
         return SocketTransport(socket.socket(fileno=move_high(int(value))))

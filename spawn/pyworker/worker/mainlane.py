@@ -1,8 +1,9 @@
 """The main thread: synchronous node functions one at a time, asynchronous ones side by side.
 
-While nothing asynchronous goes on, the thread reads frames itself and runs what arrives, without an event loop in
-between; asyncio need not even be imported. A synchronous node that asks for the running loop finds one all the same,
-as it does inside ComfyUI's executor. With asynchronous calls the loop runs and the deputy reads, until no task is left.
+While nothing asynchronous goes on, the thread reads frames itself and runs what arrives, without an
+event loop in between; asyncio need not even be imported. A synchronous node that asks for the
+running loop finds one all the same, as it does inside ComfyUI's executor. With asynchronous calls
+the loop runs and the deputy reads, until no task is left.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class MainLane:
         self._coroutines = 0  # calls whose task's end has not been seen
         self._in_sync = False
 
-    # ---- from the thread that reads --------------------------------------------------------------------------------
+    # ---- from the thread that reads --------------------------------------------------------------
 
     def post_call(self, call: Call) -> None:
         """Queues a call."""
@@ -63,7 +64,9 @@ class MainLane:
                 self._loop.call_soon_threadsafe(call.task.cancel)
 
     def only_call(self) -> Call | None:
-        """The call that code without a call's context belongs to: the one that runs, where that is certain."""
+        """The call that code without a call's context belongs to: the one that runs, where that is
+        certain.
+        """
         with self._lock:
             calls = [call for call in self._calls.values() if call.began]
         return self._sync or (calls[0] if len(calls) == 1 else None)
@@ -81,7 +84,7 @@ class MainLane:
             current = {"node": running.node, "seconds": seconds}
         return {"lane_busy": bool(calls), "depth": len(calls), "current": current}
 
-    # ---- the main thread -------------------------------------------------------------------------------------------
+    # ---- the main thread -------------------------------------------------------------------------
 
     def run(self) -> None:
         """Serves until the connection ends."""
@@ -140,7 +143,9 @@ class MainLane:
         events._set_running_loop(loop)
 
     def asyncio_arrived(self, module: Any) -> None:
-        """The post-import hook of asyncio: a node that imports it in mid-call finds the loop running."""
+        """The post-import hook of asyncio: a node that imports it in mid-call finds the loop
+        running.
+        """
         if self._in_sync and threading.current_thread() is threading.main_thread():
             self._enter_loop(module)
 
@@ -151,7 +156,7 @@ class MainLane:
                 comfy.interrupt(True)
 
     def begin_sync(self, call: Call) -> bool:
-        """Right before a node's code: clears ComfyUI's flag. False if the call has been cancelled."""
+        """Right before a node's code: clears ComfyUI's flag. False if the call was cancelled."""
         with self._lock:
             if call.cancelled:
                 return False
@@ -176,7 +181,7 @@ class MainLane:
         except BaseException:  # a pack's __del__, say
             traceback.print_exc()
 
-    # ---- the loop --------------------------------------------------------------------------------------------------
+    # ---- the loop --------------------------------------------------------------------------------
 
     def loop(self) -> Any:
         """The main thread's event loop, made when first needed."""
@@ -194,7 +199,8 @@ class MainLane:
         return self.loop().run_until_complete(coroutine)
 
     def _loop_has_work(self) -> bool:
-        # Private, but the same since asyncio began; where it is missing, the loop runs and looks for itself.
+        # Private, but the same since asyncio began; where it is missing, the loop runs and looks
+        # for itself.
         ready = getattr(self._loop, "_ready", None)
         return ready is None or bool(ready) or bool(getattr(self._loop, "_scheduled", None))
 
@@ -212,7 +218,9 @@ class MainLane:
                 except OSError as error:  # a pack has closed its descriptors
                     self._give_up_loop(error)
                     break
-                except BaseException:  # SystemExit or KeyboardInterrupt of a task that a pack started
+                except (
+                    BaseException
+                ):  # SystemExit or KeyboardInterrupt of a task that a pack started
                     traceback.print_exc()
                 if not self._coroutines and not asyncio.all_tasks(loop):
                     break
@@ -229,7 +237,9 @@ class MainLane:
         self._coroutines = 0
         for call in lost:
             self._forget(call)
-            self._worker.calls.fail(call, RuntimeError(f"the event loop broke down in mid-call: {error}"))
+            self._worker.calls.fail(
+                call, RuntimeError(f"the event loop broke down in mid-call: {error}")
+            )
 
     def _drain(self) -> None:
         import asyncio

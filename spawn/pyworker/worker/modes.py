@@ -1,7 +1,8 @@
 """torch's gradient mode on the main thread: node calls run as ComfyUI's executor runs them.
 
-The executor wraps a whole prompt in torch.inference_mode(). Here the mode is entered at the first call for which torch
-is there, or in mid-call when a node imports torch, and stays on: it belongs to the thread.
+The executor wraps a whole prompt in torch.inference_mode(). Here the mode is entered at the first
+call for which torch is there, or in mid-call when a node imports torch, and stays on: it belongs to
+the thread.
 """
 
 from __future__ import annotations

@@ -18,11 +18,15 @@ class Pack:
         self.module: Any = None
 
     def load(self, params: dict[str, Any], run: Callable[[Any], Any]) -> None:
-        """Imports the package in params["pack"]["nodes"]; `run` runs a coroutine. Raises whatever the pack raises."""
+        """Imports the package in params["pack"]["nodes"]; `run` runs a coroutine. Raises whatever
+        the pack raises.
+        """
         pack = params["pack"]
         comfyui = params.get("comfyui") or ""
         if comfyui:
-            sys.path.insert(0, comfyui)  # as natively: the folder of main.py comes first, so `import nodes` is ComfyUI's
+            sys.path.insert(
+                0, comfyui
+            )  # as natively: the folder of main.py comes first, so `import nodes` is ComfyUI's
         if pack.get("directory"):
             sys.path.append(pack["directory"])  # last: it shadows nothing
         sys.argv[:] = [os.path.join(comfyui, "main.py") if comfyui else ""]
@@ -54,7 +58,9 @@ class Pack:
 
     def describe(self, failure: Callable[[BaseException], dict[str, Any]]) -> dict[str, Any]:
         """All contracts, as the `nodes` request answers them."""
-        contracts = [contract.describe_node(name, node, failure) for name, node in self.nodes.items()]
+        contracts = [
+            contract.describe_node(name, node, failure) for name, node in self.nodes.items()
+        ]
         return {"nodes": contracts, "display_names": self.display_names}
 
 
@@ -80,7 +86,9 @@ def _import_package(directory: str, name: str) -> Any:
 
 
 def versions(names: tuple[str, ...]) -> dict[str, str]:
-    """The versions of installed distributions, read from the names of their metadata folders; nothing is imported."""
+    """The versions of installed distributions, read from the names of their metadata folders;
+    nothing is imported.
+    """
     found: dict[str, str] = {}
     wanted = {name.replace("-", "_").lower(): name for name in names}
     for folder in sys.path:

@@ -32,7 +32,9 @@ def raised(kind: str, error: BaseException, prefix: str = "", **data: Any) -> di
 
 
 def plain_arguments(error: BaseException) -> tuple[Any, ...] | None:
-    """The arguments to build the exception again from, where they are short plain values; else None."""
+    """The arguments to build the exception again from, where they are short plain values; else
+    None.
+    """
     arguments: Any = error.args
     if isinstance(error, OSError) and type(error).__reduce__ is OSError.__reduce__:
         reduced = error.__reduce__()  # file names are not among an OSError's args

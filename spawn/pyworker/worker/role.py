@@ -1,4 +1,6 @@
-"""What crosses opaquely, seen from a worker: pickles of its own environment are opened, live objects become handles."""
+"""What crosses opaquely, seen from a worker: pickles of its own environment are opened, live
+objects become handles.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from .wire.values import Encoder
 
 HOST = "host"  # the environment of what a host has pickled
 
-# Classes whose instances never cross as copies, by module and name, as their subclasses see them in __mro__.
+# Classes whose instances never cross as copies, by module and name, as their subclasses see them in
+# __mro__.
 _MODELS = frozenset(
     (
         ("torch.nn.modules.module", "Module"),
@@ -39,7 +42,8 @@ class WorkerRole:
         self.generation = 0
         self.worker = ""
         self.codecs = Codecs()
-        # What a host of several packs needs: objects of other processes pass through, and ours are weighed.
+        # What a host of several packs needs: objects of other processes pass through, and ours are
+        # weighed.
         self.guest: Callable[[dict[str, Any], str], Any] | None = None
         self.weigh: Callable[[Any], int] | None = None
         self._lock = threading.Lock()
@@ -82,11 +86,17 @@ class WorkerRole:
         return {**fields, "weight": weight} if weight else fields
 
     def drop(self, entries: Any) -> None:
-        """Handles `handle.drop`: entries are handle ids, or {id, count} of how often each is no longer held."""
+        """Handles `handle.drop`: entries are handle ids, or {id, count} of how often each is no
+        longer held.
+        """
         doomed = []  # deleted outside the lock: a pack's __del__ may run
         with self._lock:
             for entry in entries if isinstance(entries, list) else ():
-                number, count = (entry.get("id"), entry.get("count")) if isinstance(entry, dict) else (entry, None)
+                number, count = (
+                    (entry.get("id"), entry.get("count"))
+                    if isinstance(entry, dict)
+                    else (entry, None)
+                )
                 if number in self._objects:
                     left = self._sent[number] - count if isinstance(count, int) else 0
                     self._sent[number] = left
@@ -106,17 +116,20 @@ class WorkerRole:
             with self._lock:
                 if fields.get("id") in self._objects:
                     return self._objects[fields["id"]]
-            raise CannotCross(f"the {kind} is no longer kept by its worker: run the node that made it again")
+            raise CannotCross(
+                f"the {kind} is no longer kept by its worker: run the node that made it again"
+            )
         if name == self.name:
             raise CannotCross(
-                f"the {kind} was made by generation {fields.get('generation')} of environment {name!r}, which is gone"
-                f" (this is generation {self.generation}): run its loader again"
+                f"the {kind} was made by generation {fields.get('generation')} of environment"
+                f" {name!r}, which is gone (this is generation {self.generation}): run its loader"
+                " again"
             )
         if self.guest is not None:
             return self.guest(fields, self.name)
         raise CannotCross(
-            f"the {kind} lives in the worker of environment {name!r} and can not be used in environment"
-            f" {self.name!r}: use it with nodes of {name!r}"
+            f"the {kind} lives in the worker of environment {name!r} and can not be used in"
+            f" environment {self.name!r}: use it with nodes of {name!r}"
         )
 
     def open_coded(self, name: str, payload: Any) -> Any:
@@ -136,8 +149,12 @@ class WorkerRole:
             return load(data, arrays)
         except Exception as error:
             if face is not None:
-                return face  # a host's own subclass of str, say, that this environment does not have
-            raise CannotCross(f"a {kind} can not be opened here: {type(error).__name__}: {error}") from error
+                return (
+                    face  # a host's own subclass of str, say, that this environment does not have
+                )
+            raise CannotCross(
+                f"a {kind} can not be opened here: {type(error).__name__}: {error}"
+            ) from error
 
 
 def _is_model(kind: type) -> bool:

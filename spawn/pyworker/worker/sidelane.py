@@ -28,7 +28,9 @@ class SideLane:
                 from .loops import new_loop
 
                 self._loop = new_loop()
-                threading.Thread(target=self._serve, name="comfy-supervisor-side", daemon=True).start()
+                threading.Thread(
+                    target=self._serve, name="comfy-supervisor-side", daemon=True
+                ).start()
             return self._loop
 
     def _serve(self) -> None:

@@ -55,7 +55,10 @@ class Worker:
             "stacks": lambda message: {"text": stacks()},
             "memory.inventory": lambda message: self.memory.inventory(),
         }
-        self._on_main: dict[str, Callable[[Message], None]] = {"load": self._load, "shutdown": self._shutdown}
+        self._on_main: dict[str, Callable[[Message], None]] = {
+            "load": self._load,
+            "shutdown": self._shutdown,
+        }
         self._on_side: dict[str, Callable[[Message], None]] = {"nodes": self._nodes}
 
     def run(self) -> None:
@@ -71,7 +74,7 @@ class Worker:
         self.channel.notify("hello", hello)
         self.main.run()
 
-    # ---- the thread that reads -------------------------------------------------------------------------------------
+    # ---- the thread that reads -------------------------------------------------------------------
 
     def on_request(self, message: Message, body: bytes) -> None:
         """Takes a request to its lane."""
@@ -95,7 +98,9 @@ class Worker:
             self.side.post(lambda: serve(message))
         else:
             decode.discard(message, self.memory)
-            self.channel.reply_error(request, error_object("unknown_method", f"a worker has no method {method!r}"))
+            self.channel.reply_error(
+                request, error_object("unknown_method", f"a worker has no method {method!r}")
+            )
 
     def on_notification(self, message: Message, body: bytes) -> None:
         """Handles a notification; unknown ones are ignored."""
@@ -125,16 +130,22 @@ class Worker:
 
     def _census(self) -> dict[str, Any]:
         census: dict[str, Any] = {
-            "memory_files": {**self.memory.pool.sizes(), "mapped_bytes": self.memory.mappings.mapped_bytes()},
+            "memory_files": {
+                **self.memory.pool.sizes(),
+                "mapped_bytes": self.memory.mappings.mapped_bytes(),
+            },
             "handles": self.role.held(),
             "instances": self.calls.instances,
         }
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         if cuda is not None and cuda.is_initialized():
-            census["torch"] = {"reserved_bytes": cuda.memory_reserved(), "allocated_bytes": cuda.memory_allocated()}
+            census["torch"] = {
+                "reserved_bytes": cuda.memory_reserved(),
+                "allocated_bytes": cuda.memory_allocated(),
+            }
         return census
 
-    # ---- the main thread -------------------------------------------------------------------------------------------
+    # ---- the main thread -------------------------------------------------------------------------
 
     def _load(self, message: Message) -> None:
         request = message["id"]
@@ -149,21 +160,29 @@ class Worker:
         self.hooks.watch("asyncio", self.main.asyncio_arrived)
         self.hooks.watch("comfy_execution.utils", context_arrived)
         self.hooks.watch("comfy.model_management", lambda module: self.main.interrupts_arrived())
-        self.hooks.watch("comfy.utils", lambda utils: comfy.hook_progress(utils, self.report_progress))
+        self.hooks.watch(
+            "comfy.utils", lambda utils: comfy.hook_progress(utils, self.report_progress)
+        )
         if params.get("comfyui"):
             from .comfyui.adapter import ComfyUI
 
             self.comfyui = ComfyUI(self, params)
             self.comfyui.before_import()
-        self.channel.notify("phase", {"phase": "pack", "detail": str(params["pack"].get("name") or "")})
+        self.channel.notify(
+            "phase", {"phase": "pack", "detail": str(params["pack"].get("name") or "")}
+        )
         try:
             self.pack.load(params, self.main.run_coroutine)
             if self.comfyui is not None:
                 self.comfyui.after_import()
-        except BaseException as error:  # a pack that calls sys.exit at import has failed, not ended the worker
+        except (
+            BaseException
+        ) as error:  # a pack that calls sys.exit at import has failed, not ended the worker
             streams.flush()
             name = params["pack"].get("name") or params["pack"].get("nodes")
-            self.channel.reply_error(request, report.raised("pack_failed", error, f"importing pack {name!r}: "))
+            self.channel.reply_error(
+                request, report.raised("pack_failed", error, f"importing pack {name!r}: ")
+            )
             return
         streams.flush()
         self.channel.notify("phase", {"phase": "contracts", "detail": ""})
@@ -187,7 +206,9 @@ class Worker:
             self.modes.choice = inference
 
     def _reply_nodes(self, request: int, facts: dict[str, Any]) -> None:
-        """Answers with the contracts: in the result, or in the body when they are long (`nodes_in_body`)."""
+        """Answers with the contracts: in the result, or in the body when they are long
+        (`nodes_in_body`).
+        """
         described = self.pack.describe(report.describe)
         text = encode_json(described)
         if len(text) <= _MOST_NODES_BYTES:
@@ -195,7 +216,9 @@ class Worker:
             return
         encoded = envelope(text, self.memory)
         encoded.lend()
-        self.channel.reply(request, {**facts, "nodes_in_body": True}, encoded.body, **encoded.fields)
+        self.channel.reply(
+            request, {**facts, "nodes_in_body": True}, encoded.body, **encoded.fields
+        )
 
     def _shutdown(self, message: Message) -> None:
         self.channel.reply(message["id"], {})
@@ -205,17 +228,23 @@ class Worker:
         """Sends a node's progress. From any thread; what is not a number is sent as text."""
         call = current_call.get() or self.main.only_call()
         if call is not None and self.channel.gone is None:
-            params = {"value": _number(value), "max": _number(total), "node_id": node_id and str(node_id)}
+            params = {
+                "value": _number(value),
+                "max": _number(total),
+                "node_id": node_id and str(node_id),
+            }
             self.channel.notify("progress", params, call=call.request)
 
     def ask_caller(self, method: str, params: Any, body: bytes = b"") -> tuple[Message, bytes]:
-        """Asks the thread in the host that waits for the present call. Raises RemoteError and ChannelGone."""
+        """Asks the thread in the host that waits for the present call. Raises RemoteError and
+        ChannelGone.
+        """
         call = current_call.get()
         if call is None:
             raise RuntimeError(f"{method!r} can only be asked while a call runs")
         return self.channel.request(method, params, body, lane="caller", call=call.request)
 
-    # ---- the side lane ---------------------------------------------------------------------------------------------
+    # ---- the side lane ---------------------------------------------------------------------------
 
     def _nodes(self, message: Message) -> None:
         self._reply_nodes(message["id"], {})

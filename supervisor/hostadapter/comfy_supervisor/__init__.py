@@ -5,8 +5,8 @@
     session = comfy_supervisor.connect()
     result = session.call("some-pack-nodes", "SomeNode", image=image, strength=0.5)
 
-Standard library only; numpy and torch are used where they are loaded, or when a value of theirs arrives. A process has
-one session for each supervisor; forked children connect for themselves.
+Standard library only; numpy and torch are used where they are loaded, or when a value of theirs
+arrives. A process has one session for each supervisor; forked children connect for themselves.
 """
 
 from .calls import Call, Cancellation, CallerRequest, Options, Progress

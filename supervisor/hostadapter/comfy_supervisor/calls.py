@@ -36,7 +36,9 @@ class CallerRequest(NamedTuple):
 
 
 class Cancellation:
-    """Cancels the calls it was given to, present and future. `cancel` may be called from any thread."""
+    """Cancels the calls it was given to, present and future. `cancel` may be called from any
+    thread.
+    """
 
     def __init__(self) -> None:
         self._set = False
@@ -85,19 +87,23 @@ class Call:
         "__weakref__",
     )
 
-    def __init__(self, session: Session, environment: str, node: str, options: Options, waiter: Waiter) -> None:
+    def __init__(
+        self, session: Session, environment: str, node: str, options: Options, waiter: Waiter
+    ) -> None:
         self.environment = environment
         self.node = node
         self.options = options
         self._session = session
         self._waiter = waiter
-        self._end: float | None = None if options.timeout is None else time.monotonic() + options.timeout
+        self._end: float | None = (
+            None if options.timeout is None else time.monotonic() + options.timeout
+        )
         self._cancelled = False
         self._channel: Channel | None = None
         self._request = 0
         self._outcome: tuple[bool, Any] | None = None  # (is an error, value or error), once known
 
-    # ---- sending ---------------------------------------------------------------------------------------------------
+    # ---- sending ---------------------------------------------------------------------------------
 
     def send(self, inputs: dict[str, Any]) -> None:
         """Sends the call. Raises SupervisorError."""
@@ -122,7 +128,8 @@ class Call:
 
     def _send(self, channel: Channel, inputs: dict[str, Any]) -> None:
         session = self._session
-        # Encoded for this connection: at a reconnect the supervisor takes back files that it has not seen in a message.
+        # Encoded for this connection: at a reconnect the supervisor takes back files that it has
+        # not seen in a message.
         encoded = values.encode(inputs, session.memory, session.role, "inputs")
         self._channel = channel
         self._request = request = channel.begin(self._waiter)
@@ -139,7 +146,11 @@ class Call:
     def params(self) -> dict[str, Any]:
         """The parameters of the request."""
         options = self.options
-        params: dict[str, Any] = {"environment": self.environment, "node": self.node, "encoding": "python"}
+        params: dict[str, Any] = {
+            "environment": self.environment,
+            "node": self.node,
+            "encoding": "python",
+        }
         if options.function is not None:
             params["function"] = options.function
         if options.instance is not None:
@@ -150,7 +161,7 @@ class Call:
             params["silence_ms"] = int(options.silence * 1000)
         return params
 
-    # ---- the caller's side -----------------------------------------------------------------------------------------
+    # ---- the caller's side -----------------------------------------------------------------------
 
     def cancel(self) -> None:
         """Cancels the call, from any thread; nothing happens if it has ended."""
@@ -168,7 +179,8 @@ class Call:
         return self._outcome is not None or self._waiter.reply is not None
 
     def result(self) -> Any:
-        """Waits, serves what is asked of the caller meanwhile, and returns what the node's function returned.
+        """Waits, serves what is asked of the caller meanwhile, and returns what the node's function
+        returned.
 
         Raises the node's exception, or a SupervisorError.
         """
@@ -209,7 +221,9 @@ class Call:
                     await self._serve_async(waiter.inbox.popleft())
                 if waiter.reply is None:
                     self._look_around()
-        except BaseException:  # CancelledError above all: the prompt was cancelled, and so is the node
+        except (
+            BaseException
+        ):  # CancelledError above all: the prompt was cancelled, and so is the node
             self.abandon()
             raise
         while waiter.inbox:
@@ -233,7 +247,9 @@ class Call:
             self.cancel()
         if self._end is not None and time.monotonic() >= self._end + _GRACE_SECONDS:
             message = f"{self.node} in {self.environment} took longer than {self.options.timeout} s"
-            raise errors.CallSilent(message, {"kind": "silent", "environment": self.environment, "node": self.node})
+            raise errors.CallSilent(
+                message, {"kind": "silent", "environment": self.environment, "node": self.node}
+            )
 
     def abandon(self) -> None:
         """Stops waiting: the call is cancelled, and its reply, if it still comes, dropped."""
@@ -248,19 +264,21 @@ class Call:
         if isinstance(self.options.cancel, Cancellation):
             self.options.cancel._calls.discard(self)
 
-    # ---- what arrives meanwhile ------------------------------------------------------------------------------------
+    # ---- what arrives meanwhile ------------------------------------------------------------------
 
     def _serve(self, item: tuple[Message, bytes]) -> None:
         message, body = item
+        assert self._channel is not None
         if message.get("id"):
-            self._session.serve_caller(self._channel, message, body)
+            self._session.serving.serve(self._channel, message, body)
         else:
             self._progress(message)
 
     async def _serve_async(self, item: tuple[Message, bytes]) -> None:
         message, body = item
+        assert self._channel is not None
         if message.get("id"):
-            await self._session.serve_caller_async(self._channel, message, body)
+            await self._session.serving.serve_async(self._channel, message, body)
         else:
             result = self._progress(message)
             if hasattr(result, "__await__"):
@@ -269,23 +287,32 @@ class Call:
     def _progress(self, message: Message) -> Any:
         params, report = message.get("params"), self.options.progress
         if report is not None and isinstance(params, dict):
-            return report(Progress(params.get("value"), params.get("max"), params.get("text"), params.get("node_id")))
+            return report(
+                Progress(
+                    params.get("value"),
+                    params.get("max"),
+                    params.get("text"),
+                    params.get("node_id"),
+                )
+            )
         return None
 
-    # ---- the end ---------------------------------------------------------------------------------------------------
+    # ---- the end ---------------------------------------------------------------------------------
 
     def _finish(self) -> None:
         self._detach()
         try:
             message, body = Channel.result(self._waiter)
-            self._outcome = False, decode.decode(message, body, self._session.memory, self._session.role, "result")
+            self._outcome = False, decode.decode(
+                message, body, self._session.memory, self._session.role, "result"
+            )
         except RemoteError as error:
             self._outcome = True, self._error(error)
         except CannotCross as error:
             self._outcome = True, errors.from_value(error)
         except ChannelGone as error:
-            message = f"the supervisor went away during {self.node} in {self.environment}: {error}"
-            self._outcome = True, errors.SupervisorGone(message)
+            text = f"the supervisor went away during {self.node} in {self.environment}: {error}"
+            self._outcome = True, errors.SupervisorGone(text)
 
     def _answer(self) -> Any:
         assert self._outcome is not None

@@ -8,7 +8,9 @@ from .wire.errors import CannotCross, RemoteError
 
 
 class SupervisorError(Exception):
-    """An error of the supervisor, not of a node. `kind` is for programs, `remedy` says what to do next."""
+    """An error of the supervisor, not of a node. `kind` is for programs, `remedy` says what to do
+    next.
+    """
 
     kind = "internal"
 
@@ -32,7 +34,9 @@ class SupervisorUnavailable(SupervisorError, ConnectionError):
 
 
 class SupervisorGone(SupervisorError, ConnectionError):
-    """The connection to the supervisor ended while this waited. A call may or may not have run; the next one works."""
+    """The connection to the supervisor ended while this waited. A call may or may not have run; the
+    next one works.
+    """
 
     kind = "gone"
 
@@ -107,7 +111,9 @@ class CallCancelled(SupervisorError):
 
 
 class CallSilent(SupervisorError, TimeoutError):
-    """The call's time was up: it was silent for too long, or took longer than the caller would wait."""
+    """The call's time was up: it was silent for too long, or took longer than the caller would
+    wait.
+    """
 
     kind = "silent"
 

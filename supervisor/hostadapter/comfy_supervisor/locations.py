@@ -37,9 +37,15 @@ def runtime_directory() -> str:
     if given:
         return given
     runtime = _xdg("XDG_RUNTIME_DIR") if sys.platform not in ("win32", "darwin") else ""
-    return os.path.join(runtime, "comfy-supervisor") if runtime else os.path.join(state_directory(), "run")
+    return (
+        os.path.join(runtime, "comfy-supervisor")
+        if runtime
+        else os.path.join(state_directory(), "run")
+    )
 
 
 def socket_path() -> str:
     """The supervisor's socket, or the path that stands for its pipe."""
-    return os.environ.get("COMFY_SUPERVISOR_SOCKET") or os.path.join(runtime_directory(), "supervisor.sock")
+    return os.environ.get("COMFY_SUPERVISOR_SOCKET") or os.path.join(
+        runtime_directory(), "supervisor.sock"
+    )

@@ -1,6 +1,8 @@
-"""Raising a worker's exception here: as its own class where that is loaded, with the worker's traceback.
+"""Raising a worker's exception here: as its own class where that is loaded, with the worker's
+traceback.
 
-Classes come from sys.modules alone and are never imported: a name that a worker sent must not run code here.
+Classes come from sys.modules alone and are never imported: a name that a worker sent must not run
+code here.
 """
 
 from __future__ import annotations
@@ -14,9 +16,15 @@ _derived: dict[tuple[str, str, type], type[BaseException]] = {}
 _MOST_DERIVED = 1000  # classes kept; a pack that makes new ones without end does not fill the host
 
 
-def rebuild(described: dict[str, Any], arguments: tuple[Any, ...] | None, where: str) -> BaseException:
-    """The exception that `described` (Go's wire.Exception) tells of; `where` names the worker for the note."""
-    module, qualname = str(described.get("module") or ""), str(described.get("qualname") or "Exception")
+def rebuild(
+    described: dict[str, Any], arguments: tuple[Any, ...] | None, where: str
+) -> BaseException:
+    """The exception that `described` (Go's wire.Exception) tells of; `where` names the worker for
+    the note.
+    """
+    module, qualname = str(described.get("module") or ""), str(
+        described.get("qualname") or "Exception"
+    )
     message = str(described.get("message") or "")
     kind = _loaded(module, qualname)
     if kind is None:
@@ -54,9 +62,15 @@ def _derive(module: str, qualname: str, bases: Any) -> type[BaseException]:
         known = _derived.get(key)
         if known is not None:
             return known
-        namespace = {"__module__": module, "__qualname__": qualname, "__str__": _message, "__doc__": None}
+        namespace = {
+            "__module__": module,
+            "__qualname__": qualname,
+            "__str__": _message,
+            "__doc__": None,
+        }
         try:
-            derived = type(base)(qualname.rpartition(".")[2], (base,), namespace)
+            make: Any = type(base)  # a class's class makes it
+            derived = make(qualname.rpartition(".")[2], (base,), namespace)
         except Exception:  # a base that can not be derived from, or does more when it is
             continue
         if len(_derived) < _MOST_DERIVED:
@@ -70,7 +84,9 @@ def _message(error: BaseException) -> str:
     return getattr(error, "_comfy_supervisor_message", "")
 
 
-def _construct(kind: type[BaseException], arguments: tuple[Any, ...] | None, message: str) -> BaseException:
+def _construct(
+    kind: type[BaseException], arguments: tuple[Any, ...] | None, message: str
+) -> BaseException:
     error: BaseException | None = None
     if arguments is not None:
         try:
@@ -106,7 +122,8 @@ def _annotate(error: BaseException, described: dict[str, Any], where: str) -> No
         error.worker_traceback = text  # type: ignore[attr-defined]
         if described.get("error_code"):
             code = described["error_code"]
-            error.error_code = int(code) if code.lstrip("-").isdigit() else code  # type: ignore[attr-defined]
+            number = int(code) if code.lstrip("-").isdigit() else code
+            error.error_code = number  # type: ignore[attr-defined]
     except Exception:
         pass  # a class that allows no attributes
 
@@ -134,7 +151,10 @@ def _frame(file: str, line: int, function: str) -> TracebackType:
         changes["co_qualname"] = function
     code: CodeType = _STUB.replace(**changes)
     try:
-        exec(code, {"error": _Stub(), "__name__": function, "__file__": file, "__builtins__": builtins})
+        exec(
+            code,
+            {"error": _Stub(), "__name__": function, "__file__": file, "__builtins__": builtins},
+        )
     except _Stub as error:
         traceback = error.__traceback__
         assert traceback is not None and traceback.tb_next is not None

@@ -26,7 +26,9 @@ class HostRole:
         self._dropped: deque[tuple[str, int, int]] = deque()
 
     def encode_other(self, value: Any, encoder: Encoder) -> dict[str, Any]:
-        """A handle as itself, a class with a codec by that, else a pickle. Raises CannotCross for what does not pickle."""
+        """A handle as itself, a class with a codec by that, else a pickle. Raises CannotCross for
+        what does not pickle.
+        """
         if type(value) is Handle:
             return {"h": value.fields()}
         passed = pickles.passed_on(value, encoder) or self.codecs.tree(value, encoder)
@@ -39,7 +41,9 @@ class HostRole:
         except Exception as error:
             kind = type(value)
             name = f"{kind.__module__}.{kind.__qualname__}"
-            raise CannotCross(f"a {name} can not be sent to a worker: {type(error).__name__}: {error}") from error
+            raise CannotCross(
+                f"a {name} can not be sent to a worker: {type(error).__name__}: {error}"
+            ) from error
 
     def open_opaque(self, fields: dict[str, Any], data: bytes, arrays: list[Any], face: Any) -> Any:
         """The pickle as an object that holds it; nothing is opened."""
@@ -51,9 +55,11 @@ class HostRole:
 
     def open_handle(self, fields: dict[str, Any]) -> Handle:
         """A handle that tells its worker when it is no longer held."""
-        generation = fields.get("generation")
+        number, generation = fields.get("id"), fields.get("generation")
+        if type(number) is not int:
+            raise CannotCross("a handle without a number")
         return Handle(
-            fields.get("id"),
+            number,
             str(fields.get("type")),
             str(fields.get("environment")),
             generation if type(generation) is int else 0,

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import threading
 import time
 from collections import deque
 from typing import Any, Callable, Mapping, Protocol
 
-from . import calls, errors, locations, starting
+from . import calls, errors, introduction, locations, starting
 from .calls import DEFAULT, Call, CallerRequest, Options
 from .role import HostRole
-from .wire import PROTOCOL, decode
+from .serving import Serving
+from .wire import decode
 from .wire.channel import Channel, Message, Waiter, encode_json
-from .wire.errors import ChannelGone, RemoteError, error_object
-from .wire.frames import MAX_HEADER_BYTES, pack
+from .wire.errors import ChannelGone, RemoteError
+from .wire.frames import pack
 from .wire.memory import Memory
-from .wire.process import start_time
 
-VERSION = "1"
 RECONNECT_SECONDS = 10.0  # the supervisor keeps a session that long without its connection
 _RETRY_SECONDS = 0.1
 _MOST_TEMPLATES = 256
@@ -30,7 +28,9 @@ _sessions_lock = threading.Lock()
 
 
 class Extension(Protocol):
-    """What a program adds to its session: it gets what no call of this client waits for, on the thread that reads."""
+    """What a program adds to its session: it gets what no call of this client waits for, on the
+    thread that reads.
+    """
 
     def on_request(self, channel: Channel, message: Message, body: bytes) -> bool:
         """Takes a request, to be answered later; False for one that is not its own."""
@@ -49,11 +49,13 @@ def connect(
     name: str = "",
     facts: Callable[[], dict[str, Any]] | None = None,
 ) -> Session:
-    """This process's session with the supervisor at `socket`, by default where the settings have it.
+    """This process's session with the supervisor at `socket`, by default where the settings have
+    it.
 
-    Where none listens one is started, unless `start` is False. `comfyui` is the host's ComfyUI folder, `name` the
-    program's name for people; `facts` returns what the host says about itself when it introduces itself. A process has one session a supervisor: a second call returns the first one's. Raises
-    SupervisorUnavailable.
+    Where none listens one is started, unless `start` is False. `comfyui` is the host's ComfyUI
+    folder, `name` the program's name for people; `facts` returns what the host says about itself
+    when it introduces itself. A process has one session a supervisor: a second call returns the
+    first one's. Raises SupervisorUnavailable.
     """
     path = os.path.abspath(socket or locations.socket_path())
     with _sessions_lock:
@@ -73,6 +75,7 @@ class Session:
         self.path = path
         self.memory = Memory(secrets.token_hex(16), self._present)
         self.role = HostRole(self._due)
+        self.serving = Serving(self.memory)
         self.supervisor: dict[str, Any] = {}  # pid, start_time, version: of the one connected last
         self.id = ""
         self.closed = False
@@ -86,21 +89,21 @@ class Session:
         self._channel: Channel | None = None
         self._connecting = threading.RLock()
         self._templates: dict[tuple[str, str], tuple[bytes, bytes]] = {}
-        self._serving: dict[str, Callable[[CallerRequest], Any]] = {}
         self._listening: dict[str, Callable[[dict[str, Any]], Any]] = {}
         self._dropped: deque[tuple[str, str]] = deque()
 
-    # ---- calls -----------------------------------------------------------------------------------------------------
+    # ---- calls -----------------------------------------------------------------------------------
 
     def call(self, environment: str, node: str, /, **inputs: Any) -> Any:
         """Runs a node's function in the environment's worker and returns what it returned.
 
-        Raises what the node raised, or a SupervisorError. An input may have any name; see `options` for the rest.
+        Raises what the node raised, or a SupervisorError. An input may have any name; see `options`
+        for the rest.
         """
         return self._begin(environment, node, inputs, DEFAULT, Waiter()).result()
 
     async def call_async(self, environment: str, node: str, /, **inputs: Any) -> Any:
-        """The same as a coroutine, on whatever asyncio loop runs. Cancelling it cancels the node."""
+        """The same as a coroutine, on whatever asyncio loop runs. Its cancel is the node's."""
         return await self._call_async(environment, node, inputs, DEFAULT)
 
     def start(self, environment: str, node: str, /, **inputs: Any) -> Call:
@@ -120,9 +123,10 @@ class Session:
     ) -> Caller:
         """The same three ways to call, with options.
 
-        `progress` is called on the waiting thread; `cancel` is a Cancellation, or anything with `is_set`; `timeout`
-        limits the whole call and `silence` its time without progress, in seconds; `instance` names the instance of
-        the node class; `context` holds prompt_id, node_id, list_index; `function` replaces the node's own.
+        `progress` is called on the waiting thread; `cancel` is a Cancellation, or anything with
+        `is_set`; `timeout` limits the whole call and `silence` its time without progress, in
+        seconds; `instance` names the instance of the node class; `context` holds prompt_id,
+        node_id, list_index; `function` replaces the node's own.
         """
         chosen = Options(progress, cancel, timeout, silence, instance, context, function)
         return Caller(self, chosen)
@@ -134,7 +138,9 @@ class Session:
         call.send(inputs)
         return call
 
-    async def _call_async(self, environment: str, node: str, inputs: dict[str, Any], options: Options) -> Any:
+    async def _call_async(
+        self, environment: str, node: str, inputs: dict[str, Any], options: Options
+    ) -> Any:
         import asyncio
 
         loop, event = asyncio.get_running_loop(), asyncio.Event()
@@ -157,27 +163,47 @@ class Session:
                 if len(self._templates) < _MOST_TEMPLATES:
                     self._templates[key] = template
             return b"%b%d%b" % (template[0], request, template[1])
-        message = {"jsonrpc": "2.0", "id": request, "method": "call", "params": call.params(), **fields}
+        message = {
+            "jsonrpc": "2.0",
+            "id": request,
+            "method": "call",
+            "params": call.params(),
+            **fields,
+        }
         if call.options.timeout is not None:
             message["deadline_ms"] = max(1, int(call.options.timeout * 1000))
         return encode_json(message).encode()
 
-    # ---- everything else the supervisor does -----------------------------------------------------------------------
+    # ---- everything else the supervisor does -----------------------------------------------------
 
     def stop(self, environment: str = "") -> list[dict[str, Any]]:
-        """Ends the session's worker of an environment, or all; they are gone when it returns. Returns what was ended."""
-        return self.request("stop", {"environment": environment} if environment else {}).get("stopped") or []
+        """Ends the session's worker of an environment, or all; they are gone when it returns.
+        Returns what was ended.
+        """
+        return (
+            self.request("stop", {"environment": environment} if environment else {}).get("stopped")
+            or []
+        )
 
     def restart(self, environment: str = "") -> list[dict[str, Any]]:
         """Ends workers and starts their replacements."""
-        return self.request("restart", {"environment": environment} if environment else {}).get("stopped") or []
+        return (
+            self.request("restart", {"environment": environment} if environment else {}).get(
+                "stopped"
+            )
+            or []
+        )
 
     def environments(self) -> list[dict[str, Any]]:
-        """The environments this session can use: name, stack, pack, python, prefix, revision, error ..."""
+        """The environments this session can use: name, stack, pack, python, prefix, revision, error
+        ...
+        """
         return self.request("environments", {}).get("environments") or []
 
     def nodes(self, environment: str) -> dict[str, Any]:
-        """The contracts of an environment's nodes, as {"nodes": [...], "display_names": {...}}; starts its worker."""
+        """The contracts of an environment's nodes, as {"nodes": [...], "display_names": {...}};
+        starts its worker.
+        """
         message, body = self._request("nodes", {"environment": environment})
         result = message.get("result")
         if isinstance(result, dict) and result.get("nodes_in_body"):
@@ -194,8 +220,12 @@ class Session:
         self.request("ping", {})
         return time.monotonic() - begin
 
-    def request(self, method: str, params: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """Sends any request and returns its result. Raises SupervisorError, and TimeoutError after `timeout` seconds."""
+    def request(
+        self, method: str, params: dict[str, Any], timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Sends any request and returns its result. Raises SupervisorError, and TimeoutError after
+        `timeout` seconds.
+        """
         message, body = self._request(method, params, timeout)
         result = message.get("result")
         if isinstance(result, dict) and result.get("in_body"):  # it was too large for a header
@@ -204,32 +234,39 @@ class Session:
             result = json.loads(body)
         return result if isinstance(result, dict) else {}
 
-    def _request(self, method: str, params: Any, timeout: float | None = None) -> tuple[Message, bytes]:
+    def _request(
+        self, method: str, params: Any, timeout: float | None = None
+    ) -> tuple[Message, bytes]:
         try:
             return self.channel().request(method, params, timeout=timeout)
         except RemoteError as error:
             raise errors.from_remote(error) from None
         except ChannelGone as error:
-            raise errors.SupervisorGone(f"the supervisor went away during {method!r}: {error}") from error
+            raise errors.SupervisorGone(
+                f"the supervisor went away during {method!r}: {error}"
+            ) from error
 
     def drop_instance(self, environment: str, instance: str) -> None:
-        """Lets the worker forget a node instance. Takes no lock and never blocks, so a finalizer may call it."""
+        """Lets the worker forget a node instance. Takes no lock and never blocks, so a finalizer
+        may call it.
+        """
         self._dropped.append((environment, instance))
         self._due()
 
     def on_request(self, method: str, function: Callable[[CallerRequest], Any] | None) -> None:
         """Serves requests that are meant for the thread that waits in a call.
 
-        `function` runs on that thread and returns a dict for JSON, or None; for `call_async` it may be a coroutine
-        function. None takes it back.
+        `function` runs on that thread and returns a dict for JSON, or None; for `call_async` it may
+        be a coroutine function. None takes it back.
         """
-        if function is None:
-            self._serving.pop(method, None)
-        else:
-            self._serving[method] = function
+        self.serving.register(method, function)
 
-    def on_notification(self, method: str, function: Callable[[dict[str, Any]], Any] | None) -> None:
-        """Hears notifications that belong to no call, on the thread that reads: it must neither block nor call."""
+    def on_notification(
+        self, method: str, function: Callable[[dict[str, Any]], Any] | None
+    ) -> None:
+        """Hears notifications that belong to no call, on the thread that reads: it must neither
+        block nor call.
+        """
         if function is None:
             self._listening.pop(method, None)
         else:
@@ -250,7 +287,7 @@ class Session:
             if _sessions.get(self.path) is self:
                 del _sessions[self.path]
 
-    # ---- the connection --------------------------------------------------------------------------------------------
+    # ---- the connection --------------------------------------------------------------------------
 
     def channel(self) -> Channel:
         """The connection, made anew if it is gone. Raises SupervisorUnavailable."""
@@ -273,7 +310,9 @@ class Session:
 
     def _connect(self, start: bool) -> Channel:
         if self._pid != os.getpid():
-            raise errors.SupervisorGone("this session belongs to the parent process: call connect() in the child")
+            raise errors.SupervisorGone(
+                "this session belongs to the parent process: call connect() in the child"
+            )
         with self._connecting:
             if self.closed:
                 raise errors.SupervisorGone("the session was closed")
@@ -293,69 +332,17 @@ class Session:
             return channel
 
     def _introduce(self, channel: Channel) -> None:
-        transport_pid = channel.transport.peer_pid()
-        if transport_pid == 0:
-            raise errors.SupervisorUnavailable(
-                f"the supervisor at {self.path} runs in another PID namespace, where memory files can not be opened by"
-                " PID",
-                {"kind": "unavailable", "remedy": "run the host and its supervisor in the same container"},
-            )
-        try:
-            message, _ = channel.request("hello", self._hello(), timeout=starting.START_SECONDS)
-        except RemoteError as error:
-            raise errors.SupervisorUnavailable(
-                f"the supervisor at {self.path} refused this process: {error.message}", {**error.data}
-            ) from None
-        except (ChannelGone, TimeoutError) as error:
-            raise errors.SupervisorUnavailable(f"no answer from what listens at {self.path}: {error}") from error
-        result = message.get("result")
-        result = result if isinstance(result, dict) else {}
-        if result.get("protocol") != PROTOCOL:
-            raise errors.SupervisorUnavailable(
-                f"the supervisor at {self.path} speaks protocol {result.get('protocol')}, this client {PROTOCOL}",
-                {"kind": "unavailable", "remedy": "restart the supervisor after an upgrade"},
-            )
-        supervisor = result.get("supervisor")
-        self.supervisor = supervisor if isinstance(supervisor, dict) else {}
-        pid = self.supervisor.get("pid")
-        begun = start_time(pid) if isinstance(pid, int) else ""
-        if (transport_pid > 0 and pid != transport_pid) or begun != (self.supervisor.get("start_time") or begun):
-            raise errors.SupervisorUnavailable(
-                f"the supervisor at {self.path} calls itself process {pid}, which is another one here: it runs in"
-                " another PID namespace",
-                {"kind": "unavailable", "remedy": "run the host and its supervisor in the same container"},
-            )
-        self.id = str(result.get("session") or "")
-        self._token = str(result.get("token") or "")
-        self.memory.pool.configure(result.get("memory"))
-
-    def _hello(self) -> dict[str, Any]:
-        version = ".".join(map(str, sys.version_info[:3]))
-        hello: dict[str, Any] = {
-            "protocol": PROTOCOL,
-            "role": "host",
-            "pid": os.getpid(),
-            "start_time": start_time(os.getpid()),
-            "owner": self.memory.owner,
-            "name": f"{self._name}/{VERSION} python {version}",
-            "environ": {name: value for name, value in os.environ.items() if _is_text(name + value)},
-            "comfyui": self._comfyui,
-            "host_facts": self.facts() if self.facts is not None else None,
-        }
+        facts = self.facts() if self.facts is not None else None
+        params = introduction.hello(self.memory.owner, self._name, self._comfyui, facts)
         if self._token:
-            hello["token"] = self._token
-            hello.update(self.memory.inventory())
-        facts = os.environ.get("COMFY_SUPERVISOR_HOST_FACTS")
-        if facts:
-            hello["host_facts_file"] = os.path.abspath(facts)
-        room = MAX_HEADER_BYTES - 4096
-        if len(encode_json(hello)) > room:  # a few variables of enormous length
-            environ = hello["environ"]
-            for name in sorted(environ, key=lambda name: len(environ[name]), reverse=True):
-                del environ[name]
-                if len(encode_json(hello)) <= room:
-                    break
-        return hello
+            params["token"] = self._token
+            params.update(self.memory.inventory())
+        introduction.shorten(params)
+        answer = introduction.introduce(channel, self.path, params)
+        self.supervisor = answer["supervisor"]
+        self.id = str(answer.get("session") or "")
+        self._token = str(answer.get("token") or "")
+        self.memory.pool.configure(answer.get("memory"))
 
     def _notices(self) -> list[bytes]:
         """What finalizers have left to say."""
@@ -364,13 +351,19 @@ class Session:
             frames.append(_notification("handle.drop", params))
         while self._dropped:
             environment, instance = self._dropped.popleft()
-            frames.append(_notification("instance.drop", {"environment": environment, "instance": instance}))
+            frames.append(
+                _notification("instance.drop", {"environment": environment, "instance": instance})
+            )
         return frames
 
     def lost(self) -> None:
-        """The connection has ended: a supervisor that comes back within the window finds the session again."""
+        """The connection has ended: a supervisor that comes back within the window finds the
+        session again.
+        """
         if self._channel is not None and not self.closed and self._pid == os.getpid():
-            threading.Thread(target=self._come_back, name="comfy-supervisor-reconnect", daemon=True).start()
+            threading.Thread(
+                target=self._come_back, name="comfy-supervisor-reconnect", daemon=True
+            ).start()
 
     def _come_back(self) -> None:
         end = time.monotonic() + RECONNECT_SECONDS
@@ -382,44 +375,10 @@ class Session:
                 self._connect(start=False)
                 return
             except errors.SupervisorError:
-                time.sleep(_RETRY_SECONDS)  # a socket that does not exist yet has no event to wait for
+                # A socket that does not exist yet has no event to wait for.
+                time.sleep(_RETRY_SECONDS)
 
-    # ---- what arrives ----------------------------------------------------------------------------------------------
-
-    def serve_caller(self, channel: Channel | None, message: Message, body: bytes) -> None:
-        """Answers a request on the thread that waits in its call."""
-        function = self._serving.get(message["method"])
-        assert channel is not None
-        if function is None:
-            decode.discard(message, self.memory)
-            calls.refuse(channel, message, "unknown_method", f"this host does not serve {message['method']!r}")
-            return
-        try:
-            result = function(_caller_request(message, body))
-            if hasattr(result, "__await__"):
-                if hasattr(result, "close"):
-                    result.close()
-                raise TypeError(f"{message['method']!r} is served by a coroutine: use call_async")
-        except Exception as error:
-            _answer_failure(channel, message, error)
-            return
-        _answer(channel, message, result)
-
-    async def serve_caller_async(self, channel: Channel | None, message: Message, body: bytes) -> None:
-        """The same for a coroutine that waits."""
-        function = self._serving.get(message["method"])
-        assert channel is not None
-        if function is None:
-            self.serve_caller(channel, message, body)
-            return
-        try:
-            result = function(_caller_request(message, body))
-            if hasattr(result, "__await__"):
-                result = await result
-        except Exception as error:
-            _answer_failure(channel, message, error)
-            return
-        _answer(channel, message, result)
+    # ---- what arrives ----------------------------------------------------------------------------
 
     def heard(self, message: Message) -> None:
         """Handles a notification that belongs to no call."""
@@ -462,7 +421,9 @@ class _Link:
         self.channel: Channel | None = None
 
     def on_request(self, message: Message, body: bytes) -> None:
-        """Requests for the caller go to the call that they name; the rest is answered where frames are read."""
+        """Requests for the caller go to the call that they name; the rest is answered where frames
+        are read.
+        """
         channel, session = self.channel, self._session
         assert channel is not None
         method = message["method"]
@@ -470,7 +431,12 @@ class _Link:
             waiter = channel.waiter_of(message.get("call"))
             if waiter is None:
                 decode.discard(message, session.memory)
-                calls.refuse(channel, message, "bad_request", f"{method}: the call is not waited for any more")
+                calls.refuse(
+                    channel,
+                    message,
+                    "bad_request",
+                    f"{method}: the call is not waited for any more",
+                )
             else:
                 channel.post(waiter, (message, body))
         elif method == "ping":
@@ -523,48 +489,20 @@ def _dial(path: str, start: bool, link: _Link) -> Channel:
         transport = starting.dial(path)
     except OSError as error:
         if not start or not starting.nobody_listens(error):
-            raise errors.SupervisorUnavailable(f"no supervisor answers at {path}: {error}") from error
+            raise errors.SupervisorUnavailable(
+                f"no supervisor answers at {path}: {error}"
+            ) from error
         starting.start()
         try:
             transport = starting.dial(path)
         except OSError as again:
             raise errors.SupervisorUnavailable(
-                f"a supervisor was started, but none answers at {path}: {again}; do its settings name another socket?"
+                f"a supervisor was started, but none answers at {path}: {again}; do its settings"
+                " name another socket?"
             ) from again
     link.channel = Channel(transport, link, "comfy-supervisor-reader")
     return link.channel
 
 
-def _caller_request(message: Message, body: bytes) -> CallerRequest:
-    params = message.get("params")
-    return CallerRequest(message["method"], params if isinstance(params, dict) else {}, message, body)
-
-
-def _answer(channel: Channel, message: Message, result: Any) -> None:
-    try:
-        channel.reply(message["id"], result if result is not None else {})
-    except ChannelGone:
-        pass
-    except (TypeError, ValueError) as error:
-        _answer_failure(channel, message, error)
-
-
-def _answer_failure(channel: Channel, message: Message, error: Exception) -> None:
-    text = f"serving {message['method']!r} in the host: {type(error).__name__}: {error}"
-    try:
-        channel.reply_error(message["id"], error_object("internal", text))
-    except ChannelGone:
-        pass
-
-
 def _notification(method: str, params: Any) -> bytes:
     return pack(encode_json({"jsonrpc": "2.0", "method": method, "params": params}).encode())
-
-
-def _is_text(value: str) -> bool:
-    """Whether a variable is Unicode; what is not can not be told in JSON."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -14,7 +14,9 @@ from . import locations
 from .errors import SupervisorUnavailable
 
 START_SECONDS = 30.0  # for the daemon to come up and adopt what lives
-_LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes of a path in a Unix socket's address
+_LONGEST_ADDRESS = (
+    107 if sys.platform == "linux" else 103
+)  # bytes of a path in a Unix socket's address
 _NOBODY_LISTENS = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTSOCK)
 
 _started: list[subprocess.Popen[bytes]] = []  # daemons of ours, to be reaped when they end
@@ -39,7 +41,9 @@ def dial(path: str) -> Any:
             finally:
                 os.close(folder)
         else:
-            raise SupervisorUnavailable(f"the socket path {path} is too long: set COMFY_SUPERVISOR_RUNTIME_DIR")
+            raise SupervisorUnavailable(
+                f"the socket path {path} is too long: set COMFY_SUPERVISOR_RUNTIME_DIR"
+            )
     except BaseException:
         connection.close()
         raise
@@ -47,12 +51,13 @@ def dial(path: str) -> Any:
 
 
 def nobody_listens(error: OSError) -> bool:
-    """Whether a failed `dial` means that no supervisor runs, rather than that it can not be used."""
+    """Whether a failed `dial` means that no supervisor runs, not that it can not be used."""
     return error.errno in _NOBODY_LISTENS or isinstance(error, FileNotFoundError)
 
 
 def start() -> None:
-    """Starts a supervisor that outlives this process, and returns when it accepts clients or another one does.
+    """Starts a supervisor that outlives this process, and returns when it accepts clients or
+    another one does.
 
     Raises SupervisorUnavailable.
     """
@@ -62,8 +67,12 @@ def start() -> None:
     binary = os.environ.get("COMFY_SUPERVISOR_BINARY")
     if not binary:
         raise SupervisorUnavailable(
-            "no supervisor is running, and COMFY_SUPERVISOR_BINARY does not say which program to start",
-            {"kind": "unavailable", "remedy": 'run `eval "$(comfy-supervisor env)"` first, or `comfy-supervisor serve`'},
+            "no supervisor is running, and COMFY_SUPERVISOR_BINARY does not say which program to"
+            " start",
+            {
+                "kind": "unavailable",
+                "remedy": 'run `eval "$(comfy-supervisor env)"` first, or `comfy-supervisor serve`',
+            },
         )
     log = os.path.join(locations.state_directory(), "supervisor.log")
     reader, writer = os.pipe()
@@ -83,14 +92,20 @@ def start() -> None:
     if line.startswith("error ") and "already running" not in line:
         raise SupervisorUnavailable(f"starting the supervisor {binary}: {line[len('error '):]}")
     if not line:
-        raise SupervisorUnavailable(f"the supervisor {binary} ended before it was ready; its log is {log}")
+        raise SupervisorUnavailable(
+            f"the supervisor {binary} ended before it was ready; its log is {log}"
+        )
 
 
 def _launch(binary: str, log: str, writer: int) -> subprocess.Popen[bytes]:
     os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": descriptor, "stderr": descriptor}
+        options: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": descriptor,
+            "stderr": descriptor,
+        }
         if sys.platform == "win32":
             import msvcrt
 
@@ -122,7 +137,9 @@ def _read_line(reader: int, log: str) -> str:
     said = b""
     while b"\n" not in said:
         if not _readable(reader, end - time.monotonic()):
-            raise SupervisorUnavailable(f"the supervisor was not ready within {START_SECONDS:.0f} s; its log is {log}")
+            raise SupervisorUnavailable(
+                f"the supervisor was not ready within {START_SECONDS:.0f} s; its log is {log}"
+            )
         chunk = os.read(reader, 4096)
         if not chunk:
             break

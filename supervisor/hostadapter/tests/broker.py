@@ -1,7 +1,9 @@
-"""A supervisor for tests: one thread-safe object that passes messages between real clients and real workers.
+"""A supervisor for tests: one thread-safe object that passes messages between real clients and real
+workers.
 
-It does what a client or a worker can notice of the supervisor: sessions and tokens, calls and cancels, requests for the
-caller, and the table of memory files, which it opens, rewrites, counts and gives back to their owners.
+It does what a client or a worker can notice of the supervisor: sessions and tokens, calls and
+cancels, requests for the caller, and the table of memory files, which it opens, rewrites, counts
+and gives back to their owners.
 """
 
 from __future__ import annotations
@@ -44,13 +46,17 @@ class Files:
             self.reserved[party.owner] -= size
             assert self.reserved[party.owner] >= 0, "more given back than reserved"
 
-    def pass_on(self, sender: Party, receiver: Party, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def pass_on(
+        self, sender: Party, receiver: Party, files: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
         rewritten = []
         with self.lock:
             for file in files:
                 known = self.open.get(file["id"])
                 if known is None:
-                    descriptor = os.open(f"/proc/{sender.pid}/fd/{file['fd']}", os.O_RDONLY | os.O_CLOEXEC)
+                    descriptor = os.open(
+                        f"/proc/{sender.pid}/fd/{file['fd']}", os.O_RDONLY | os.O_CLOEXEC
+                    )
                     status = os.fstat(descriptor)
                     assert (status.st_ino, status.st_size) == (file["inode"], file["size"]), file
                     owner = file["id"].rpartition("-")[0]
@@ -89,7 +95,9 @@ class Files:
 
     def adopt(self, party: Party, owned: list[dict[str, Any]]) -> None:
         with self.lock:
-            unknown = [(party.owner, file["id"], False) for file in owned if file["id"] not in self.open]
+            unknown = [
+                (party.owner, file["id"], False) for file in owned if file["id"] not in self.open
+            ]
         self._tell(unknown)
 
     def _settle(self, key: str, known: dict[str, Any]) -> list[tuple[str, str, bool]]:
@@ -133,13 +141,15 @@ class Party:
         self.broker.files.drop(self)
 
     def memory(self, message: Message) -> bool:
-        """Serves the requests and notifications about memory files, which are the same on both sides."""
+        """Serves the requests and notifications about memory files, which are the same on both
+        sides.
+        """
         files, params = self.broker.files, message.get("params")
         if message["method"] == "memory.reserve":
             if files.reserve(self, params["bytes"]):
                 self.channel.reply(message["id"], {})
             else:
-                text = f"a memory file of {params['bytes']} bytes does not fit into the quota of {files.quota}"
+                text = f"{params['bytes']} bytes do not fit into the quota of {files.quota}"
                 self.channel.reply_error(message["id"], error_object("quota", text))
         elif message["method"] == "memory.return":
             files.give_back(self, params["bytes"])
@@ -161,7 +171,11 @@ class Party:
             self.calls.pop(message["id"], None)
             if not isinstance(reply, tuple):
                 text = f"the worker of the call ended: {reply}"
-                self._answer(message["id"], {"error": error_object("worker_died", text, signal="SIGKILL")}, b"")
+                self._answer(
+                    message["id"],
+                    {"error": error_object("worker_died", text, signal="SIGKILL")},
+                    b"",
+                )
                 return
             answer, answer_body = reply
             back = {key: answer[key] for key in ("result", "error", "body_file") if key in answer}
@@ -169,14 +183,23 @@ class Party:
                 try:
                     back["files"] = self.broker.files.pass_on(receiver, self, answer["files"])
                 except OSError as error:
-                    back = {"error": error_object("worker_died", f"it ended before its files were opened: {error}")}
+                    back = {
+                        "error": error_object(
+                            "worker_died", f"it ended before its files were opened: {error}"
+                        )
+                    }
             self._answer(message["id"], back, answer_body)
 
         waiter = Waiter(replied)
         request = receiver.channel.begin(waiter)
         self.calls[message["id"]] = receiver, request
         receiver.reverse[request] = self, message["id"]
-        header = {"jsonrpc": "2.0", "id": request, "method": message["method"], "params": message.get("params")}
+        header = {
+            "jsonrpc": "2.0",
+            "id": request,
+            "method": message["method"],
+            "params": message.get("params"),
+        }
         receiver.channel.send(_encode({**header, **fields}), body)
         return request
 
@@ -201,12 +224,16 @@ class Client(Party):
             self.hello(message)
         elif method == "call":
             threading.Thread(target=self.call, args=(message, body), daemon=True).start()
-        elif method == "ask":  # for tests: a request of the supervisor itself to the thread in a call
+        elif (
+            method == "ask"
+        ):  # for tests: a request of the supervisor itself to the thread in a call
             self.channel.reply(message["id"], {})
         elif not self.memory(message):
             result = self.broker.serve(self, method, message.get("params") or {})
             if isinstance(result, RemoteError):
-                self.channel.reply_error(message["id"], {"code": -32000, "message": result.message, "data": result.data})
+                self.channel.reply_error(
+                    message["id"], {"code": -32000, "message": result.message, "data": result.data}
+                )
             else:
                 self.channel.reply(message["id"], result)
 
@@ -214,7 +241,9 @@ class Client(Party):
         params = self.broker.last_hello = message["params"]
         self.owner, self.pid = params["owner"], params["pid"]
         if self.broker.refuse_hello:
-            self.channel.reply_error(message["id"], error_object("bad_request", self.broker.refuse_hello))
+            self.channel.reply_error(
+                message["id"], error_object("bad_request", self.broker.refuse_hello)
+            )
             return
         self.broker.files.parties[self.owner] = self
         token = params.get("token")
@@ -225,8 +254,15 @@ class Client(Party):
             "protocol": self.broker.protocol,
             "session": "s-" + token,
             "token": token,
-            "supervisor": {"pid": os.getpid(), "start_time": start_time(os.getpid()), "version": "test"},
-            "memory": {"quota_bytes": self.broker.files.quota, "pool_bytes": self.broker.pool_bytes},
+            "supervisor": {
+                "pid": os.getpid(),
+                "start_time": start_time(os.getpid()),
+                "version": "test",
+            },
+            "memory": {
+                "quota_bytes": self.broker.files.quota,
+                "pool_bytes": self.broker.pool_bytes,
+            },
         }
         self.broker.files.adopt(self, params.get("owned") or [])
         self.channel.reply(message["id"], result)
@@ -235,7 +271,9 @@ class Client(Party):
         try:
             worker = self.broker.worker(message["params"]["environment"])
             request = self.forward(message, body, worker)
-            if message["id"] in self.cancelled:  # it came before the call was sent on, or is sent twice
+            if (
+                message["id"] in self.cancelled
+            ):  # it came before the call was sent on, or is sent twice
                 worker.try_notify("cancel", {}, call=request)
         except RemoteError as error:
             text = {"code": -32000, "message": error.message, "data": error.data}
@@ -264,8 +302,11 @@ class Worker(Party):
         ours, theirs = socket.socketpair()
         super().__init__(broker, ours, f"worker-{environment}")
         self.environment = environment
-        # Without COMFY_SUPERVISOR_WORKER, the mark by which supervisors find and end workers that nobody owns.
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        # Without COMFY_SUPERVISOR_WORKER, the mark by which supervisors find and end workers that
+        # nobody owns.
+        variables = {
+            name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+        }
         python, nodes, comfyui, options = broker.environments[environment]
         self.process = subprocess.Popen(
             [python, "-I", "-X", "utf8", broker.program, "--frames-fd", str(theirs.fileno())],
@@ -283,10 +324,17 @@ class Worker(Party):
         self.hello = threading.Event()
         self.channel.start()
         if not self.hello.wait(30):
-            raise RemoteError(error_object("start_failed", f"the worker of {environment} did not say hello"))
+            raise RemoteError(
+                error_object("start_failed", f"the worker of {environment} did not say hello")
+            )
         broker.files.parties[self.owner] = self
         directory = os.path.dirname(nodes)
-        pack = {"directory": directory, "nodes": nodes, "name": environment, "unique_name": f"pack_{environment}"}
+        pack = {
+            "directory": directory,
+            "nodes": nodes,
+            "name": environment,
+            "unique_name": f"pack_{environment}",
+        }
         load = {
             "session": "s",
             "environment": environment,
@@ -351,7 +399,9 @@ Client.pass_request = _pass_request  # type: ignore[attr-defined]
 
 
 class Broker:
-    """Listens at a path until `close`. `environments` maps names to (python, nodes folder, comfyui, options)."""
+    """Listens at a path until `close`. `environments` maps names to (python, nodes folder, comfyui,
+    options).
+    """
 
     def __init__(self, path: str, program: str) -> None:
         self.path = path
@@ -392,14 +442,18 @@ class Broker:
         """The environment's worker, started when there is none."""
         with self._lock:
             if environment not in self.environments:
-                raise RemoteError(error_object("unknown_environment", f"no environment {environment!r}"))
+                raise RemoteError(
+                    error_object("unknown_environment", f"no environment {environment!r}")
+                )
             starting = self._starting.setdefault(environment, threading.Lock())
         with starting:
             worker = self.workers.get(environment)
             if worker is None or worker.channel.gone is not None:
                 if worker is not None:
                     worker.end()
-                generation = self.generations[environment] = self.generations.get(environment, 0) + 1
+                generation = self.generations[environment] = (
+                    self.generations.get(environment, 0) + 1
+                )
                 worker = self.workers[environment] = Worker(self, environment, generation)
             return worker
 
@@ -417,7 +471,9 @@ class Broker:
         return RemoteError(error_object("unknown_method", f"no method {method!r}"))
 
     def vanish(self) -> None:
-        """Closes every client's connection and the socket, as a supervisor that dies does; workers live on."""
+        """Closes every client's connection and the socket, as a supervisor that dies does; workers
+        live on.
+        """
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._accepting.join()

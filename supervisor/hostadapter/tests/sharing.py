@@ -1,4 +1,6 @@
-"""Tests that hold for numpy arrays and torch tensors alike; a subclass says how to make and compare one."""
+"""Tests that hold for numpy arrays and torch tensors alike; a subclass says how to make and compare
+one.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Sharing:
         for count in (0, 1, 1000, 20_000, 300_000, 5_000_000):
             given = self.make(count)
             self.assertTrue(self.same(self.session.call("one", "Echo", value=given)[0], given))
-            self.assertTrue(self.same(self.session.call("one", "AddOne", value=given)[0], given + 1))
+            self.assertTrue(
+                self.same(self.session.call("one", "AddOne", value=given)[0], given + 1)
+            )
 
     def test_writes_in_place_are_the_writers_alone(self) -> None:
         given = self.make(1_000_000)
@@ -51,7 +55,9 @@ class Sharing:
         self.assertTrue(self.same(given, before))
         self.assertTrue(self.same(result, before + 1))
         result += 5
-        self.assertAlmostEqual(self.session.call("one", "SumOfKept")[0] / float((before + 1).sum()), 1, 4)
+        self.assertAlmostEqual(
+            self.session.call("one", "SumOfKept")[0] / float((before + 1).sum()), 1, 4
+        )
         changed = self.copy(result)
         again = self.session.call("two", "AddInPlace", value=result)[0]
         self.assertTrue(self.same(result, changed))
@@ -63,7 +69,9 @@ class Sharing:
         there = self.session.call("one", "AddOne", value=given)[0]
         made = self.made()
         for _ in range(3):
-            self.assertTrue(self.same(self.session.call("two", "Echo", value=[there, there])[0][1], given + 1))
+            self.assertTrue(
+                self.same(self.session.call("two", "Echo", value=[there, there])[0][1], given + 1)
+            )
         self.assertEqual(self.made(), made, "nothing was copied")
         there[7] = 99
         self.assertEqual(self.session.call("two", "Echo", value=there)[0][7], 99)
@@ -74,7 +82,10 @@ class Sharing:
         result = self.session.call("one", "AddOne", value=given)[0]
         self.broker.workers["one"].kill()
         self.assertTrue(self.same(result, given + 1))
-        self.assertTrue(self.same(self.session.call("two", "AddOne", value=result)[0], given + 2), "and can be sent on")
+        self.assertTrue(
+            self.same(self.session.call("two", "AddOne", value=result)[0], given + 2),
+            "and can be sent on",
+        )
         self.assertTrue(self.same(self.session.call("one", "AddOne", value=result)[0], given + 2))
 
     def test_arrays_inside_opaque_objects_travel_in_memory_files(self) -> None:
@@ -104,7 +115,9 @@ class Sharing:
         self.assertEqual(list(files.open), [])
         self.assertEqual(self.session.memory.pool.sizes()["lent_bytes"], 0)
         for name in ("one", "two"):
-            census = self.broker.workers[name].channel.request("census", {})[0]["result"]["memory_files"]
+            census = self.broker.workers[name].channel.request("census", {})[0]["result"][
+                "memory_files"
+            ]
             self.assertEqual((census["lent_bytes"], census["mapped_bytes"]), (0, 0))
 
     def test_the_pool_is_used_again(self) -> None:
@@ -114,7 +127,9 @@ class Sharing:
         reserved = dict(self.broker.files.reserved)
         for _ in range(20):
             self.session.call("one", "AddOne", value=given)
-        self.assertLessEqual(sum(self.broker.files.reserved.values()), sum(reserved.values()) + (16 << 20))
+        self.assertLessEqual(
+            sum(self.broker.files.reserved.values()), sum(reserved.values()) + (16 << 20)
+        )
 
     def test_a_quota_that_is_used_up_is_an_error_and_nothing_is_lost(self) -> None:
         given = self.make(1_000_000)

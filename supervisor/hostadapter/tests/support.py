@@ -18,7 +18,9 @@ LIMIT = 60.0  # seconds after which a test fails instead of waiting
 
 
 class BrokerCase(unittest.TestCase):
-    """One broker for a class of tests, with environments plain (no ComfyUI), mini (the miniature one) and other."""
+    """One broker for a class of tests, with environments plain (no ComfyUI), mini (the miniature
+    one) and other.
+    """
 
     broker: Broker
     session: comfy_supervisor.Session

@@ -18,17 +18,34 @@ from support import LIMIT, BrokerCase
 
 class Values(BrokerCase):
     def test_what_goes_in_comes_out(self) -> None:
-        given = {"a": [1, (2, None), {"k": b"v", 5: -0.0}], "b": "\ud800", "c": 10**40, "d": {1, 2}, "e": float("inf")}
+        given = {
+            "a": [1, (2, None), {"k": b"v", 5: -0.0}],
+            "b": "\ud800",
+            "c": 10**40,
+            "d": {1, 2},
+            "e": float("inf"),
+        }
         self.assertEqual(self.call("Echo", **given), given)
 
     def test_inputs_may_have_any_name(self) -> None:
-        given = {"self": 1, "environment": 2, "node": 3, "inputs": 4, "options": 5, "progress": 6, "cancel": 7, "name with space": 8}
+        given = {
+            "self": 1,
+            "environment": 2,
+            "node": 3,
+            "inputs": 4,
+            "options": 5,
+            "progress": 6,
+            "cancel": 7,
+            "name with space": 8,
+        }
         self.assertEqual(self.session.call("plain", "Echo", **given), given)
 
     def test_long_values_cross_in_memory_files_and_nothing_stays(self) -> None:
         for size in (100, 70_000, 1_000_000, 5_000_000):
             value = os.urandom(size)
-            self.assertEqual(self.call("Echo", value=value, again=[value]), {"value": value, "again": [value]})
+            self.assertEqual(
+                self.call("Echo", value=value, again=[value]), {"value": value, "again": [value]}
+            )
         self.settle()
 
     def settle(self) -> None:
@@ -48,9 +65,13 @@ class Values(BrokerCase):
     def test_values_that_can_not_cross_name_the_place(self) -> None:
         cyclic: list[Any] = []
         cyclic.append(cyclic)
-        with self.assertRaisesRegex(comfy_supervisor.ValueCannotCross, r"at inputs\['x'\]\[0\]: .*contains itself"):
+        with self.assertRaisesRegex(
+            comfy_supervisor.ValueCannotCross, r"at inputs\['x'\]\[0\]: .*contains itself"
+        ):
             self.call("Echo", x=cyclic)
-        with self.assertRaisesRegex(comfy_supervisor.ValueCannotCross, r"at inputs\['x'\]\[1\]: a .*lock.*can not be sent"):
+        with self.assertRaisesRegex(
+            comfy_supervisor.ValueCannotCross, r"at inputs\['x'\]\[1\]: a .*lock.*can not be sent"
+        ):
             self.call("Echo", x=[1, threading.Lock()])
 
     def test_the_quota_is_an_error_of_its_own(self) -> None:
@@ -66,8 +87,14 @@ class Values(BrokerCase):
 class Options(BrokerCase):
     def test_instances_functions_and_contexts(self) -> None:
         one, two = self.session.options(instance="one"), self.session.options(instance="two")
-        self.assertEqual([one.call("plain", "Counts"), one.call("plain", "Counts"), two.call("plain", "Counts")], [1, 2, 1])
-        self.assertEqual(self.session.options(instance="one", function="other").call("plain", "Counts", by=10), 20)
+        self.assertEqual(
+            [one.call("plain", "Counts"), one.call("plain", "Counts"), two.call("plain", "Counts")],
+            [1, 2, 1],
+        )
+        self.assertEqual(
+            self.session.options(instance="one", function="other").call("plain", "Counts", by=10),
+            20,
+        )
         self.session.drop_instance("plain", "one")
         self.assertEqual(one.call("plain", "Counts"), 1)
         self.assertEqual(two.call("plain", "Counts"), 2)
@@ -98,10 +125,14 @@ class Options(BrokerCase):
     def test_stop_and_environments(self) -> None:
         self.call("Echo")
         pid = self.broker.workers["plain"].pid
-        self.assertEqual([worker["environment"] for worker in self.session.stop("plain")], ["plain"])
+        self.assertEqual(
+            [worker["environment"] for worker in self.session.stop("plain")], ["plain"]
+        )
         self.assertFalse(os.path.exists(f"/proc/{pid}"))
         self.assertEqual(self.session.stop("plain"), [])
-        self.assertEqual(sorted(each["name"] for each in self.session.environments()), ["mini", "other", "plain"])
+        self.assertEqual(
+            sorted(each["name"] for each in self.session.environments()), ["mini", "other", "plain"]
+        )
         self.assertEqual(self.call("Counts"), 1)
 
     def test_many_threads_share_a_session(self) -> None:
@@ -110,7 +141,9 @@ class Options(BrokerCase):
         def work(name: int) -> None:
             for number in range(60):
                 value = (name, number, b"x" * (number * 3000))
-                if self.session.call("plain" if number % 2 else "other", "Echo", v=value) != {"v": value}:
+                if self.session.call("plain" if number % 2 else "other", "Echo", v=value) != {
+                    "v": value
+                }:
                     wrong.append((name, number))
 
         threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
@@ -144,9 +177,13 @@ class Errors(BrokerCase):
     def test_a_class_that_is_not_loaded_here_is_derived_from_the_nearest_that_is(self) -> None:
         error = self.raised("own")
         self.assertIsInstance(error, ConnectionResetError)
-        self.assertEqual((type(error).__module__, type(error).__qualname__), ("pack_plain", "OwnError"))
+        self.assertEqual(
+            (type(error).__module__, type(error).__qualname__), ("pack_plain", "OwnError")
+        )
         self.assertEqual(str(error), "reset (7)")
-        self.assertIs(type(error), type(self.raised("own")), "one class, so that `except` can name it")
+        self.assertIs(
+            type(error), type(self.raised("own")), "one class, so that `except` can name it"
+        )
         self.assertTrue(str(self.raised("weird")).startswith("<object object at"))
 
     def test_a_class_that_is_loaded_here_is_used_and_nothing_is_imported_for_it(self) -> None:
@@ -173,10 +210,15 @@ class Errors(BrokerCase):
         before = set(sys.modules)
         self.raised("own")
         self.assertNotIn("pack_plain", sys.modules)
-        self.assertEqual({name for name in set(sys.modules) - before if not name.startswith("comfy_supervisor")}, set())
+        self.assertEqual(
+            {name for name in set(sys.modules) - before if not name.startswith("comfy_supervisor")},
+            set(),
+        )
 
     def test_the_workers_frames_are_in_the_traceback(self) -> None:
-        text = "".join(traceback.format_exception(None, error := self.raised("key"), error.__traceback__))
+        text = "".join(
+            traceback.format_exception(None, error := self.raised("key"), error.__traceback__)
+        )
         nodes = os.path.join("packs", "client", "nodes", "__init__.py")
         self.assertIn("in raise_it", text)
         self.assertIn('{}["absent"]', text)
@@ -184,7 +226,9 @@ class Errors(BrokerCase):
         self.assertNotIn("comfy_supervisor_worker", text)
         names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
         self.assertEqual(names[-2:], ["run", "raise_it"])
-        self.assertLess(names.index("raised"), names.index("run"), "the host's frames lead to the worker's")
+        self.assertLess(
+            names.index("raised"), names.index("run"), "the host's frames lead to the worker's"
+        )
 
     def test_what_led_to_the_exception_is_shown_as_well(self) -> None:
         error = self.raised("chained")
@@ -222,7 +266,11 @@ class Objects(BrokerCase):
             thing.word
         self.assertEqual(self.session.call("other", "Sees", value=thing)[1], "Opaque")
         again = self.session.call("other", "Echo", value=thing)["value"]
-        self.assertEqual(self.call("Reads", value=again)[:2], ("Thing", "hm"), "through another environment and back")
+        self.assertEqual(
+            self.call("Reads", value=again)[:2],
+            ("Thing", "hm"),
+            "through another environment and back",
+        )
 
     def test_the_host_never_unpickles(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -230,9 +278,13 @@ class Objects(BrokerCase):
             value = self.call("Makes", what="mark", word=mark)
             repr(value), str(value), value == value, hash(value), type(value).__mro__
             self.session.call("other", "Echo", value=value)
-            self.assertFalse(os.path.exists(mark), "somebody has opened a pickle that was not theirs")
+            self.assertFalse(
+                os.path.exists(mark), "somebody has opened a pickle that was not theirs"
+            )
             self.session.call("plain", "Echo", value=value)
-            self.assertTrue(os.path.exists(mark), "its own environment has opened it, so the mark works")
+            self.assertTrue(
+                os.path.exists(mark), "its own environment has opened it, so the mark works"
+            )
 
     def test_subclasses_of_plain_types_look_plain_here_and_are_themselves_there(self) -> None:
         text = self.call("Makes", what="text", word="text")
@@ -246,12 +298,16 @@ class Objects(BrokerCase):
     def test_live_objects_are_handles_and_are_dropped_with_them(self) -> None:
         handle = self.call("Makes", what="live", word="from the worker")
         self.assertIs(type(handle), Handle)
-        self.assertEqual(self.broker.workers["plain"].channel.request("census", {})[0]["result"]["handles"], 1)
+        self.assertEqual(
+            self.broker.workers["plain"].channel.request("census", {})[0]["result"]["handles"], 1
+        )
         self.assertEqual(self.call("Next", value=handle), "from the worker")
         del handle
         for _ in range(int(LIMIT / 0.02)):
             self.call("Counts")
-            if not self.broker.workers["plain"].channel.request("census", {})[0]["result"]["handles"]:
+            if not self.broker.workers["plain"].channel.request("census", {})[0]["result"][
+                "handles"
+            ]:
                 break
             threading.Event().wait(0.02)
         else:
@@ -259,9 +315,13 @@ class Objects(BrokerCase):
 
     def test_a_handle_of_a_dead_worker_says_so(self) -> None:
         handle = Handle(1, "some.Model", "plain", 0, "0" * 32)
-        with self.assertRaisesRegex(comfy_supervisor.ValueCannotCross, "which is gone.*run its loader again"):
+        with self.assertRaisesRegex(
+            comfy_supervisor.ValueCannotCross, "which is gone.*run its loader again"
+        ):
             self.call("Echo", value=handle)
-        with self.assertRaisesRegex(comfy_supervisor.ValueCannotCross, "lives in the worker of environment 'plain'"):
+        with self.assertRaisesRegex(
+            comfy_supervisor.ValueCannotCross, "lives in the worker of environment 'plain'"
+        ):
             self.session.call("other", "Echo", value=handle)
 
     def test_what_only_the_host_can_make_is_pickled_and_opened_in_the_worker(self) -> None:
@@ -271,7 +331,10 @@ class Objects(BrokerCase):
         self.assertEqual((module, name, text), ("decimal", "Decimal", "Decimal('1.5')"))
 
     def test_a_class_that_the_worker_lacks_is_a_clear_error_or_its_plain_form(self) -> None:
-        with self.assertRaisesRegex(comfy_supervisor.ValueCannotCross, r"at inputs\['value'\]: a .*Local can not be opened here"):
+        with self.assertRaisesRegex(
+            comfy_supervisor.ValueCannotCross,
+            r"at inputs\['value'\]: a .*Local can not be opened here",
+        ):
             self.call("Sees", value=Local())
         self.assertEqual(self.call("Sees", value=LocalText("t"))[1:], ("str", "'t'"))
 

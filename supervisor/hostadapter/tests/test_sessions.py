@@ -28,7 +28,12 @@ class SessionCase(unittest.TestCase):
 
     def broker(self, path: str = "") -> Broker:
         broker = Broker(path or self.path, PROGRAM)
-        broker.environments["plain"] = (sys.executable, os.path.join(PACKS, "client", "nodes"), "", {})
+        broker.environments["plain"] = (
+            sys.executable,
+            os.path.join(PACKS, "client", "nodes"),
+            "",
+            {},
+        )
         self.addCleanup(broker.close)
         return broker
 
@@ -41,14 +46,20 @@ class SessionCase(unittest.TestCase):
 class Connecting(SessionCase):
     def test_hello_says_who_this_process_is(self) -> None:
         broker = self.broker()
-        with mock.patch.dict(os.environ, {"COMFY_SUPERVISOR_HOST_FACTS": "/facts.json", "A_VARIABLE": "é"}):
+        with mock.patch.dict(
+            os.environ, {"COMFY_SUPERVISOR_HOST_FACTS": "/facts.json", "A_VARIABLE": "é"}
+        ):
             os.environb[b"NOT_TEXT"] = b"\xff"
             session = self.connect(comfyui="/comfy", name="tests")
             del os.environ["NOT_TEXT"]
         hello = broker.last_hello
         self.assertEqual((hello["protocol"], hello["role"], hello["pid"]), (1, "host", os.getpid()))
-        self.assertEqual((hello["start_time"], hello["comfyui"]), (start_time(os.getpid()), "/comfy"))
-        self.assertEqual((hello["host_facts_file"], hello["environ"]["A_VARIABLE"]), ("/facts.json", "é"))
+        self.assertEqual(
+            (hello["start_time"], hello["comfyui"]), (start_time(os.getpid()), "/comfy")
+        )
+        self.assertEqual(
+            (hello["host_facts_file"], hello["environ"]["A_VARIABLE"]), ("/facts.json", "é")
+        )
         self.assertNotIn("NOT_TEXT", hello["environ"])
         self.assertNotIn("token", hello)
         self.assertRegex(hello["name"], r"^tests/\S+ python 3\.")
@@ -68,7 +79,9 @@ class Connecting(SessionCase):
 
     def test_enormous_variables_do_not_keep_a_host_out(self) -> None:
         broker = self.broker()
-        with mock.patch.dict(os.environ, {"ENORMOUS": "x" * 120_000, "TOO": "é" * 50_000, "SMALL": "1"}):
+        with mock.patch.dict(
+            os.environ, {"ENORMOUS": "x" * 120_000, "TOO": "é" * 50_000, "SMALL": "1"}
+        ):
             self.connect()
         self.assertEqual(broker.last_hello["environ"]["SMALL"], "1")
         self.assertNotIn("TOO", broker.last_hello["environ"])
@@ -76,10 +89,14 @@ class Connecting(SessionCase):
     def test_refusals_are_clear(self) -> None:
         broker = self.broker()
         broker.refuse_hello = "the reason"
-        with self.assertRaisesRegex(comfy_supervisor.SupervisorUnavailable, "refused this process: the reason"):
+        with self.assertRaisesRegex(
+            comfy_supervisor.SupervisorUnavailable, "refused this process: the reason"
+        ):
             self.connect()
         broker.refuse_hello, broker.protocol = "", 99
-        with self.assertRaisesRegex(comfy_supervisor.SupervisorUnavailable, "speaks protocol 99, this client 1"):
+        with self.assertRaisesRegex(
+            comfy_supervisor.SupervisorUnavailable, "speaks protocol 99, this client 1"
+        ):
             self.connect()
         broker.protocol = 1
         self.assertEqual(self.connect().call("plain", "Echo", x=1), {"x": 1})
@@ -90,15 +107,21 @@ class Connecting(SessionCase):
 
         for pid in (0, os.getpid() + 1):
             with mock.patch.object(SocketTransport, "peer_pid", lambda self: pid):
-                with self.assertRaisesRegex(comfy_supervisor.SupervisorUnavailable, "another PID namespace"):
+                with self.assertRaisesRegex(
+                    comfy_supervisor.SupervisorUnavailable, "another PID namespace"
+                ):
                     self.connect()
 
     def test_nobody_listens(self) -> None:
-        with self.assertRaisesRegex(comfy_supervisor.SupervisorUnavailable, "no supervisor answers"):
+        with self.assertRaisesRegex(
+            comfy_supervisor.SupervisorUnavailable, "no supervisor answers"
+        ):
             self.connect()
         with mock.patch.dict(os.environ):
             os.environ.pop("COMFY_SUPERVISOR_BINARY", None)
-            with self.assertRaisesRegex(comfy_supervisor.SupervisorUnavailable, "COMFY_SUPERVISOR_BINARY"):
+            with self.assertRaisesRegex(
+                comfy_supervisor.SupervisorUnavailable, "COMFY_SUPERVISOR_BINARY"
+            ):
                 self.connect(start=True)
 
     def test_a_socket_with_a_very_long_path(self) -> None:
@@ -117,10 +140,13 @@ class Connecting(SessionCase):
             "import sys, comfy_supervisor\n"
             f"s = comfy_supervisor.connect({self.path!r}, start=False)\n"
             "s.call('plain', 'Echo', x=[1, 'a', b'c'])\n"
-            "print(sorted({name.partition('.')[0] for name in sys.modules} & {'numpy', 'torch', 'asyncio', 'comfy_env', 'comfy'}))\n"
+            "names = {name.partition('.')[0] for name in sys.modules}\n"
+            "print(sorted(names & {'numpy', 'torch', 'asyncio', 'comfy_env', 'comfy'}))\n"
             "s.close()\n"
         )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT
+        )
         self.assertEqual((done.stdout, done.stderr, done.returncode), ("[]\n", "", 0))
 
 
@@ -136,21 +162,25 @@ class Starting(SessionCase):
 
     def environ(self, binary: str) -> Any:
         state = os.path.join(self.folder.name, "state")
-        return mock.patch.dict(os.environ, {"COMFY_SUPERVISOR_BINARY": binary, "COMFY_SUPERVISOR_STATE_DIR": state})
+        return mock.patch.dict(
+            os.environ, {"COMFY_SUPERVISOR_BINARY": binary, "COMFY_SUPERVISOR_STATE_DIR": state}
+        )
 
     def test_a_supervisor_is_started_detached_with_its_output_in_its_log(self) -> None:
         answer = os.path.join(self.folder.name, "answer")
-        binary = self.binary(
-            f"""
+        binary = self.binary(f"""
             import json, os, sys
             ready = int(sys.argv[sys.argv.index("--ready-fd") + 1])
             print("to the log", flush=True)
-            facts = [sys.argv[1], os.getcwd(), os.getsid(0) == os.getpid(), os.readlink("/proc/self/fd/0")]
+            alone = os.getsid(0) == os.getpid()
+            facts = [sys.argv[1], os.getcwd(), alone, os.readlink("/proc/self/fd/0")]
             open({answer!r}, "w").write(json.dumps(facts))
             os.write(ready, b"error it does not want to\\n")
-            """
-        )
-        with self.environ(binary), self.assertRaisesRegex(comfy_supervisor.SupervisorUnavailable, "it does not want to"):
+            """)
+        with (
+            self.environ(binary),
+            self.assertRaisesRegex(comfy_supervisor.SupervisorUnavailable, "it does not want to"),
+        ):
             self.connect(start=True)
         import json
 
@@ -163,7 +193,9 @@ class Starting(SessionCase):
 
     def test_one_that_ends_at_once_is_reported_with_its_log(self) -> None:
         with self.environ(self.binary("raise SystemExit(1)")):
-            with self.assertRaisesRegex(comfy_supervisor.SupervisorUnavailable, "ended before it was ready; its log is"):
+            with self.assertRaisesRegex(
+                comfy_supervisor.SupervisorUnavailable, "ended before it was ready; its log is"
+            ):
                 self.connect(start=True)
         with self.environ("/no/such/binary"):
             with self.assertRaisesRegex(comfy_supervisor.SupervisorUnavailable, "/no/such/binary"):
@@ -179,12 +211,11 @@ class Starting(SessionCase):
             broker.listen()
             started.set()
 
-        binary = self.binary(
-            """
+        binary = self.binary("""
             import os, sys
-            os.write(int(sys.argv[sys.argv.index("--ready-fd") + 1]), b"error already running: 4\\n")
-            """
-        )
+            ready = int(sys.argv[sys.argv.index("--ready-fd") + 1])
+            os.write(ready, b"error already running: 4\\n")
+            """)
         from comfy_supervisor import starting
 
         launch = starting._launch
@@ -299,7 +330,10 @@ class Locations(unittest.TestCase):
             ({"COMFY_SUPERVISOR_SOCKET": "/s"}, "/s"),
             ({"COMFY_SUPERVISOR_RUNTIME_DIR": "/r"}, "/r/supervisor.sock"),
             ({"XDG_RUNTIME_DIR": "/x"}, "/x/comfy-supervisor/supervisor.sock"),
-            ({"XDG_RUNTIME_DIR": "not/absolute", "COMFY_SUPERVISOR_STATE_DIR": "/st"}, "/st/run/supervisor.sock"),
+            (
+                {"XDG_RUNTIME_DIR": "not/absolute", "COMFY_SUPERVISOR_STATE_DIR": "/st"},
+                "/st/run/supervisor.sock",
+            ),
             ({"XDG_STATE_HOME": "/xs"}, "/xs/comfy-supervisor/run/supervisor.sock"),
             ({"HOME": "/h"}, "/h/.local/state/comfy-supervisor/run/supervisor.sock"),
         ]

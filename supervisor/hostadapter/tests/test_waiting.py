@@ -1,4 +1,4 @@
-"""What happens while a call is waited for: progress, cancels, requests for the caller, coroutines."""
+"""What happens during the wait for a call: progress, cancels, requests, coroutines."""
 
 from __future__ import annotations
 
@@ -40,8 +40,12 @@ class Waiting(BrokerCase):
         def progress(report: comfy_supervisor.Progress) -> None:
             seen.append((threading.current_thread(), report.value, report.total, report.node_id))
 
-        self.assertEqual(self.session.options(progress=progress).call("mini", "Progresses", steps=4), "done")
-        self.assertEqual([entry[1:] for entry in seen], [(1, 4, "7"), (2, 4, "7"), (3, 4, "7"), (4, 4, "7")])
+        self.assertEqual(
+            self.session.options(progress=progress).call("mini", "Progresses", steps=4), "done"
+        )
+        self.assertEqual(
+            [entry[1:] for entry in seen], [(1, 4, "7"), (2, 4, "7"), (3, 4, "7"), (4, 4, "7")]
+        )
         self.assertEqual({entry[0] for entry in seen}, {threading.current_thread()})
 
     def test_an_error_of_the_progress_callback_ends_the_wait_and_the_call(self) -> None:
@@ -55,11 +59,17 @@ class Waiting(BrokerCase):
     def test_cancelling_from_another_thread_reaches_a_node_that_polls(self) -> None:
         for cancellation in (comfy_supervisor.Cancellation(), threading.Event()):
             with self.subTest(kind=type(cancellation).__name__):
-                self.when_there(cancellation.cancel if hasattr(cancellation, "cancel") else cancellation.set)
+                self.when_there(
+                    cancellation.cancel if hasattr(cancellation, "cancel") else cancellation.set
+                )
                 with self.assertRaises(comfy_supervisor.CallCancelled) as caught:
                     self.session.options(cancel=cancellation).call("mini", "Polls", path=self.path)
-                self.assertEqual(type(caught.exception.__cause__).__qualname__, "InterruptProcessingException")
-                self.assertEqual(self.session.call("mini", "FlagNow"), False, "the next call is not hit")
+                self.assertEqual(
+                    type(caught.exception.__cause__).__qualname__, "InterruptProcessingException"
+                )
+                self.assertEqual(
+                    self.session.call("mini", "FlagNow"), False, "the next call is not hit"
+                )
                 os.unlink(self.path)
 
     def test_a_started_call_is_cancelled_through_itself(self) -> None:
@@ -99,7 +109,9 @@ class Waiting(BrokerCase):
         self.assertEqual(set(threads), {threading.current_thread()})
 
     def test_a_request_may_make_calls_of_its_own(self) -> None:
-        self.session.on_request("nested", lambda request: {"value": self.session.call("other", "Echo", x=1)["x"]})
+        self.session.on_request(
+            "nested", lambda request: {"value": self.session.call("other", "Echo", x=1)["x"]}
+        )
         self.addCleanup(self.session.on_request, "nested", None)
         self.assertEqual(self.session.call("plain", "AsksHost", method="nested"), [{"value": 1}])
 
@@ -113,15 +125,21 @@ class Waiting(BrokerCase):
         self.session.on_request("fails", fail)
         self.session.on_request("coroutine", coroutine)
         self.session.on_request("unjson", lambda request: {"x": object()})
-        for method, text in (("fails", "ZeroDivisionError: in the host"), ("nobody", "does not serve 'nobody'"),
-                             ("coroutine", "use call_async"), ("unjson", "not JSON serializable")):
+        for method, text in (
+            ("fails", "ZeroDivisionError: in the host"),
+            ("nobody", "does not serve 'nobody'"),
+            ("coroutine", "use call_async"),
+            ("unjson", "not JSON serializable"),
+        ):
             with self.subTest(method=method), self.assertRaisesRegex(Exception, text):
                 self.session.call("plain", "AsksHost", method=method)
             self.session.on_request(method, None)
 
     def test_coroutines_wait_side_by_side(self) -> None:
         async def main() -> list[Any]:
-            calls = [self.session.call_async("plain", "Sleeps", seconds=0.3, value=i) for i in range(10)]
+            calls = [
+                self.session.call_async("plain", "Sleeps", seconds=0.3, value=i) for i in range(10)
+            ]
             return await asyncio.gather(*calls)
 
         begin = time.monotonic()
@@ -174,7 +192,12 @@ class Waiting(BrokerCase):
 
         async def main() -> None:
             for number in range(40):
-                values = await asyncio.gather(*(self.session.call_async("other", "Sleeps", seconds=0, value=i) for i in range(4)))
+                values = await asyncio.gather(
+                    *(
+                        self.session.call_async("other", "Sleeps", seconds=0, value=i)
+                        for i in range(4)
+                    )
+                )
                 if values != [0, 1, 2, 3]:
                     wrong.append(values)
 

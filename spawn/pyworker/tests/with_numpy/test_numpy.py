@@ -1,4 +1,6 @@
-"""numpy arrays cross exactly, share what they shared, and are sent by reference only while untouched."""
+"""numpy arrays cross exactly, share what they shared, and are sent by reference only while
+untouched.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from comfy_supervisor_worker.wire.errors import CannotCross
 from harness import Pair, WorkerProcess
 
 PLAIN_DTYPES = (
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 longdouble complex64 complex128"
-    " clongdouble >f4 >i8 <u2 >c16 S5 S0 U3 >U7 U0 V6 M8[ns] M8[D] >M8[us] m8[s] m8 M8"
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 longdouble"
+    " complex64 complex128 clongdouble >f4 >i8 <u2 >c16 S5 S0 U3 >U7 U0 V6 M8[ns] M8[D]"
+    " >M8[us] m8[s] m8 M8"
 ).split()
 
 
@@ -35,9 +38,15 @@ def filled(shape: Any, dtype: Any, seed: int = 0) -> Any:
     dtype = np.dtype(dtype)
     array = np.zeros(shape, dtype)
     if dtype.itemsize and array.size:
-        raw = np.random.default_rng(seed).integers(0, 2 if dtype.kind == "b" else 100, array.nbytes, dtype=np.uint8)
+        raw = np.random.default_rng(seed).integers(
+            0, 2 if dtype.kind == "b" else 100, array.nbytes, dtype=np.uint8
+        )
         if dtype.kind == "U":
-            raw = np.random.default_rng(seed).integers(1, 100, array.nbytes // 4).astype(dtype.byteorder + "u4")
+            raw = (
+                np.random.default_rng(seed)
+                .integers(1, 100, array.nbytes // 4)
+                .astype(dtype.byteorder + "u4")
+            )
             array = raw.view(dtype).reshape(shape)
         else:
             array = raw.view(dtype).reshape(shape)
@@ -64,10 +73,23 @@ class Arrays(unittest.TestCase):
         for scale in (1, 100):  # inline, and in a memory file
             base = filled((6 * scale, 8, 10), "f4", scale)
             for view in (
-                base.T, np.asfortranarray(base), base[::2], base[::-1], base[:, ::-3, 1::2], base[2:3], base[0],
-                base[..., 4], base.transpose(1, 0, 2), np.broadcast_to(base[0], (5, 8, 10)), base[::-1, ::-1, ::-1].T,
-                np.lib.stride_tricks.as_strided(base, (4, 4), (40, 4)), base[1:1], base.view("u1")[:, :, 3::7],
-                np.lib.stride_tricks.sliding_window_view(base[0, 0], 3), base.reshape(-1)[1:].view("f4"), base.real[()],
+                base.T,
+                np.asfortranarray(base),
+                base[::2],
+                base[::-1],
+                base[:, ::-3, 1::2],
+                base[2:3],
+                base[0],
+                base[..., 4],
+                base.transpose(1, 0, 2),
+                np.broadcast_to(base[0], (5, 8, 10)),
+                base[::-1, ::-1, ::-1].T,
+                np.lib.stride_tricks.as_strided(base, (4, 4), (40, 4)),
+                base[1:1],
+                base.view("u1")[:, :, 3::7],
+                np.lib.stride_tricks.sliding_window_view(base[0, 0], 3),
+                base.reshape(-1)[1:].view("f4"),
+                base.real[()],
             ):
                 with self.subTest(shape=view.shape, strides=view.strides):
                     self.check(view)
@@ -91,20 +113,36 @@ class Arrays(unittest.TestCase):
             array = array.transpose(draw.sample(range(len(shape)), len(shape)))
             for axis in range(array.ndim):
                 index: list[Any] = [slice(None)] * array.ndim
-                index[axis] = slice(draw.choice((None, 0, 1)), None, draw.choice((1, 1, 2, -1, -2, 3)))
+                index[axis] = slice(
+                    draw.choice((None, 0, 1)), None, draw.choice((1, 1, 2, -1, -2, 3))
+                )
                 array = array[tuple(index)]
             self.check(array)
 
     def test_scalars_keep_their_type(self) -> None:
-        for value in (np.float32(1.5), np.float64("nan"), np.int8(-3), np.bool_(True), np.complex64(1j), np.str_("é"),
-                      np.bytes_(b"ab"), np.datetime64("2020-01-01"), np.timedelta64(3, "s"), np.longdouble(1) / 3, np.str_("")):
+        for value in (
+            np.float32(1.5),
+            np.float64("nan"),
+            np.int8(-3),
+            np.bool_(True),
+            np.complex64(1j),
+            np.str_("é"),
+            np.bytes_(b"ab"),
+            np.datetime64("2020-01-01"),
+            np.timedelta64(3, "s"),
+            np.longdouble(1) / 3,
+            np.str_(""),
+        ):
             arrived = self.pair.cross([value])[0]
             self.assertIs(type(arrived), type(value))
             self.assertTrue(arrived == value or (value != value and arrived != arrived))
 
     def test_object_and_structured_dtypes_are_refused_with_the_path(self) -> None:
-        for array, word in ((np.array([object()]), "object"), (np.zeros(2, "f4,i4"), "structured"),
-                            (np.zeros(2, [("a", "O")]), "structured")):
+        for array, word in (
+            (np.array([object()]), "object"),
+            (np.zeros(2, "f4,i4"), "structured"),
+            (np.zeros(2, [("a", "O")]), "structured"),
+        ):
             with self.assertRaises(CannotCross) as caught:
                 self.pair.send({"images": [1, array]})
             self.assertIn("at value['images'][1]: ", str(caught.exception))
@@ -113,8 +151,16 @@ class Arrays(unittest.TestCase):
     def test_what_was_shared_stays_shared_and_nothing_else(self) -> None:
         for count in (100, 1_000_000):
             base = filled((count,), "f4")
-            views = {"base": base, "again": base, "half": base[: count // 2], "bytes": base.view("u1"), "back": base[::-1],
-                     "even": base[::2], "odd": base[1::2], "other": base.copy()}
+            views = {
+                "base": base,
+                "again": base,
+                "half": base[: count // 2],
+                "bytes": base.view("u1"),
+                "back": base[::-1],
+                "even": base[::2],
+                "odd": base[1::2],
+                "other": base.copy(),
+            }
             arrived = self.pair.cross(views)
             self.assertIs(arrived["base"], arrived["again"])
             arrived["base"][0] = -7.0
@@ -148,7 +194,9 @@ class Arrays(unittest.TestCase):
         here = self.pair.cross(array)
         there = self.pair.back({"a": here, "b": here[100:], "c": here[::2]})
         self.assertEqual(self.pair.last.layout.taken, [], "nothing was copied")
-        self.assertTrue(np.array_equal(there["a"], array) and np.array_equal(there["c"], array[::2]))
+        self.assertTrue(
+            np.array_equal(there["a"], array) and np.array_equal(there["c"], array[::2])
+        )
         there["a"][100] = 5
         self.assertEqual(there["b"][0], 5)
         self.assertEqual(here[100], array[100])
@@ -202,20 +250,26 @@ class Arrays(unittest.TestCase):
                 array[at] = expected[at] = draw.random()
             else:
                 low = draw.randrange(mine.size - 30_000)
-                part = self.pair.back(self.pair.cross(mine[low : low + 30_000 : draw.choice((1, 3))]))
+                part = self.pair.back(
+                    self.pair.cross(mine[low : low + 30_000 : draw.choice((1, 3))])
+                )
                 self.assertEqual(part[0], mine[low])
             for array, expected in kept:
                 self.assertTrue(np.array_equal(array, expected))
 
     def test_everything_is_released(self) -> None:
-        message = self.pair.send([filled((1_000_000,), "f4"), filled((100_000,), "f4"), filled((90_000,), "f4")])
+        message = self.pair.send(
+            [filled((1_000_000,), "f4"), filled((100_000,), "f4"), filled((90_000,), "f4")]
+        )
         self.assertEqual(len(message["files"]), 2)
         arrived = self.pair.receive(message)
         view = arrived[0][5:6]
         del arrived
         gc.collect()
-        large, small = (file["id"] for file in message["files"]) if message["files"][0]["size"] > 2_000_000 else reversed(
-            [file["id"] for file in message["files"]]
+        large, small = (
+            (file["id"] for file in message["files"])
+            if message["files"][0]["size"] > 2_000_000
+            else reversed([file["id"] for file in message["files"]])
         )
         supervisor = self.pair.right_supervisor
         supervisor.wait(lambda: supervisor.released() == {small: 1})
@@ -241,9 +295,27 @@ class Arrays(unittest.TestCase):
 
         good = {"k": "numpy", "d": "<f4", "s": [4], "t": [4], "x": 0, "o": 0}
         for change in (
-            {"s": [5]}, {"s": [-1]}, {"t": [8]}, {"t": [-4]}, {"o": 4}, {"o": -4}, {"d": "O"}, {"d": "f8"}, {"d": "nonsense"},
-            {"d": "O,f4"}, {"s": [4, 4]}, {"s": "4"}, {"t": [1 << 62]}, {"s": [1 << 62], "t": [0], "d": "<f8,<f8"}, {"x": 3}, {"x": -2},
-            {"d": "f4,O"}, {"s": [True]}, {"d": ["f4"]}, {"d": None}, {"d": {"names": ["a"], "formats": ["O"]}},
+            {"s": [5]},
+            {"s": [-1]},
+            {"t": [8]},
+            {"t": [-4]},
+            {"o": 4},
+            {"o": -4},
+            {"d": "O"},
+            {"d": "f8"},
+            {"d": "nonsense"},
+            {"d": "O,f4"},
+            {"s": [4, 4]},
+            {"s": "4"},
+            {"t": [1 << 62]},
+            {"s": [1 << 62], "t": [0], "d": "<f8,<f8"},
+            {"x": 3},
+            {"x": -2},
+            {"d": "f4,O"},
+            {"s": [True]},
+            {"d": ["f4"]},
+            {"d": None},
+            {"d": {"names": ["a"], "formats": ["O"]}},
         ):
             text = json.dumps({"v": {"a": {**good, **change}}, "s": [{"i": [0, 16]}]}).encode()
             with self.subTest(change=change), self.assertRaises(CannotCross):
@@ -254,14 +326,18 @@ class Arrays(unittest.TestCase):
         import json
 
         small, large = filled((2, 3), ">f4").T, filled((400, 300), "u2")[::2]
-        encoded = plain.encode_result((small, large, np.float32(1.5), np.datetime64("2020")), self.pair.left)
+        encoded = plain.encode_result(
+            (small, large, np.float32(1.5), np.datetime64("2020")), self.pair.left
+        )
         encoded.lend()
         first, second, number, date = json.loads(encoded.body)
         self.assertEqual((first["$array"]["dtype"], first["$array"]["shape"]), (">f4", [3, 2]))
         self.assertEqual(base64.b64decode(first["$array"]["base64"]), small.tobytes())
         place = second["$array"]
         mapping = self.pair.right.mappings.receive(encoded.fields["files"])[place["file"]].mapping
-        self.assertEqual(mapping[place["offset"] : place["offset"] + place["length"]], large.tobytes())
+        self.assertEqual(
+            mapping[place["offset"] : place["offset"] + place["length"]], large.tobytes()
+        )
         self.assertEqual((number, date["$array"]["dtype"]), (1.5, "<M8[Y]"))
         again = plain.decode_inputs(json.dumps({"a": first}).encode())["a"]
         self.assertTrue(np.array_equal(again, small))
@@ -272,7 +348,11 @@ class InAWorker(unittest.TestCase):
         worker = WorkerProcess()
         self.addCleanup(worker.close)
         worker.load()
-        for array in (filled((10,), "f4"), filled((1000, 1000), "f8").T, filled((3000, 1000), "u1")[::-3]):
+        for array in (
+            filled((10,), "f4"),
+            filled((1000, 1000), "f8").T,
+            filled((3000, 1000), "u1")[::-3],
+        ):
             arrived = worker.call("Echo", {"value": {"a": array, "b": array[1:]}})[0]
             self.assertTrue(exact(arrived["a"], array))
             arrived["a"][1] = 9

@@ -1,4 +1,6 @@
-"""torch tensors cross exactly, share what they shared, and are sent by reference only while untouched."""
+"""torch tensors cross exactly, share what they shared, and are sent by reference only while
+untouched.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ from comfy_supervisor_worker.wire.errors import CannotCross
 from harness import Pair, WorkerProcess
 
 DTYPES = sorted(
-    {value for value in vars(torch).values() if isinstance(value, torch.dtype)} - {torch.qint8, torch.quint8, torch.qint32,
-     torch.quint4x2, torch.quint2x4}, key=str
+    {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    - {torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4},
+    key=str,
 )
 
 
@@ -28,7 +31,11 @@ def filled(shape: Any, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
     count = 1
     for size in shape:
         count *= size
-    raw = torch.from_numpy(np.random.default_rng(seed).integers(0, 2 if dtype is torch.bool else 100, count * item, dtype=np.uint8))
+    raw = torch.from_numpy(
+        np.random.default_rng(seed).integers(
+            0, 2 if dtype is torch.bool else 100, count * item, dtype=np.uint8
+        )
+    )
     return raw.view(dtype).view(shape) if count else torch.empty(shape, dtype=dtype)
 
 
@@ -40,7 +47,12 @@ def raw(tensor: torch.Tensor) -> bytes:
     item = plain.element_size()
     stand_in = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(item)
     if stand_in is None:
-        return plain.contiguous().view(torch.float64 if plain.dtype is torch.complex128 else plain.dtype).numpy().tobytes()
+        return (
+            plain.contiguous()
+            .view(torch.float64 if plain.dtype is torch.complex128 else plain.dtype)
+            .numpy()
+            .tobytes()
+        )
     # A copy through an integer of the same size: some dtypes can not be copied themselves.
     return plain.view(stand_in).contiguous().numpy().tobytes()
 
@@ -83,14 +95,33 @@ class Tensors(unittest.TestCase):
         for scale in (1, 100):
             base = filled((6 * scale, 8, 10), torch.float32, scale)
             for view in (
-                base.t() if base.dim() == 2 else base.transpose(0, 2), base[::2], base[:, ::3, 1::2], base[2:3], base[0],
-                base[..., 4], base.permute(1, 0, 2), base[0].expand(5, 8, 10), base[1:1], base.view(torch.uint8)[:, :, 3::7],
-                base.unfold(0, 3, 1), base.as_strided((4, 4), (10, 1), 5), base.to(memory_format=torch.contiguous_format).mT,
-                base.select(1, 3), base.diagonal(dim1=1, dim2=2), base[0, 0, 0],
+                base.t() if base.dim() == 2 else base.transpose(0, 2),
+                base[::2],
+                base[:, ::3, 1::2],
+                base[2:3],
+                base[0],
+                base[..., 4],
+                base.permute(1, 0, 2),
+                base[0].expand(5, 8, 10),
+                base[1:1],
+                base.view(torch.uint8)[:, :, 3::7],
+                base.unfold(0, 3, 1),
+                base.as_strided((4, 4), (10, 1), 5),
+                base.to(memory_format=torch.contiguous_format).mT,
+                base.select(1, 3),
+                base.diagonal(dim1=1, dim2=2),
+                base[0, 0, 0],
             ):
                 with self.subTest(shape=view.shape, strides=view.stride()):
                     arrived = self.check(view)
-                    self.assertEqual(arrived.stride(), view.stride() if arrived.stride() == view.stride() else arrived.contiguous().stride())
+                    self.assertEqual(
+                        arrived.stride(),
+                        (
+                            view.stride()
+                            if arrived.stride() == view.stride()
+                            else arrived.contiguous().stride()
+                        ),
+                    )
 
     def test_an_image_in_channels_last_keeps_its_strides(self) -> None:
         image = filled((2, 3, 64, 64), torch.float32).to(memory_format=torch.channels_last)
@@ -100,7 +131,11 @@ class Tensors(unittest.TestCase):
         leaf = filled((4,), torch.float32).requires_grad_()
         self.assertTrue(self.check(leaf).is_leaf)
         arrived = self.pair.cross(leaf * 2)
-        self.assertTrue(arrived.requires_grad and arrived.is_leaf and torch.equal(arrived.detach(), leaf.detach() * 2))
+        self.assertTrue(
+            arrived.requires_grad
+            and arrived.is_leaf
+            and torch.equal(arrived.detach(), leaf.detach() * 2)
+        )
         parameter = torch.nn.Parameter(filled((4,), torch.float32))
         self.assertIs(type(self.check(parameter)), torch.nn.Parameter)
         self.check(torch.nn.Parameter(filled((4,), torch.int64), requires_grad=False))
@@ -120,9 +155,12 @@ class Tensors(unittest.TestCase):
             self.assertTrue(torch.equal(arrived.grad, 2 * arrived.detach()))
 
     def test_layouts_without_plain_memory_are_refused_with_the_path(self) -> None:
-        for tensor, word in ((torch.eye(3).to_sparse(), "sparse_coo"), (torch.eye(3).to_sparse_csr(), "sparse_csr"),
-                             (torch.empty(3, device="meta"), "meta"),
-                             (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "quantised")):
+        for tensor, word in (
+            (torch.eye(3).to_sparse(), "sparse_coo"),
+            (torch.eye(3).to_sparse_csr(), "sparse_csr"),
+            (torch.empty(3, device="meta"), "meta"),
+            (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "quantised"),
+        ):
             with self.assertRaises(CannotCross) as caught:
                 self.pair.send({"samples": (tensor,)})
             self.assertIn("at value['samples'][0]: ", str(caught.exception))
@@ -131,8 +169,15 @@ class Tensors(unittest.TestCase):
     def test_what_was_shared_stays_shared_and_nothing_else(self) -> None:
         for count in (100, 1_000_000):
             base = filled((count,), torch.float32)
-            given = {"base": base, "again": base, "half": base[count // 2 :], "bytes": base.view(torch.uint8), "even": base[::2],
-                     "numpy": base.numpy(), "other": base.clone()}
+            given = {
+                "base": base,
+                "again": base,
+                "half": base[count // 2 :],
+                "bytes": base.view(torch.uint8),
+                "even": base[::2],
+                "numpy": base.numpy(),
+                "other": base.clone(),
+            }
             arrived = self.pair.cross(given)
             self.assertIs(arrived["base"], arrived["again"])
             arrived["base"][count // 2] = -7.0
@@ -157,16 +202,24 @@ class Tensors(unittest.TestCase):
         here = self.pair.cross(tensor)
         there = self.pair.back([here, here[100:], here.view(1000, 1000).t()])
         self.assertEqual(self.pair.last.layout.taken, [], "nothing was copied")
-        self.assertTrue(torch.equal(there[0], tensor) and torch.equal(there[2], tensor.view(1000, 1000).t()))
+        self.assertTrue(
+            torch.equal(there[0], tensor) and torch.equal(there[2], tensor.view(1000, 1000).t())
+        )
         there[0][100] = 5
         self.assertEqual((there[1][0], here[100]), (5, tensor[100]))
 
     def test_writes_are_seen_whoever_makes_them(self) -> None:
         tensor = filled((1_000_000,), torch.float32)
         for write in (
-            lambda t: t.add_(1), lambda t: t.numpy().__setitem__(3, 4.0), lambda t: t[999_999].fill_(2), lambda t: t.zero_(),
-            lambda t: t.detach().mul_(2), lambda t: t.view(torch.uint8)[17].fill_(3), lambda t: t.untyped_storage().__setitem__(40_000, 9),
-            lambda t: torch.add(t, 1, out=t), lambda t: t.data.__setitem__(5, 6.0),
+            lambda t: t.add_(1),
+            lambda t: t.numpy().__setitem__(3, 4.0),
+            lambda t: t[999_999].fill_(2),
+            lambda t: t.zero_(),
+            lambda t: t.detach().mul_(2),
+            lambda t: t.view(torch.uint8)[17].fill_(3),
+            lambda t: t.untyped_storage().__setitem__(40_000, 9),
+            lambda t: torch.add(t, 1, out=t),
+            lambda t: t.data.__setitem__(5, 6.0),
         ):
             for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
                 here = self.pair.cross(tensor)
@@ -180,7 +233,15 @@ class Tensors(unittest.TestCase):
     def test_without_numpy_torch_copies_alone(self) -> None:
         base = filled((1_000_000,), torch.float32)
         with unittest.mock.patch.dict(sys.modules, {"numpy": None}):
-            for tensor in (base, base[::2], base[5:], base.view(1000, 1000).t(), base[::5000], base[:10], base[3]):
+            for tensor in (
+                base,
+                base[::2],
+                base[5:],
+                base.view(1000, 1000).t(),
+                base[::5000],
+                base[:10],
+                base[3],
+            ):
                 self.check(tensor)
             arrived = self.pair.cross([base, base[1::2], base.view(torch.uint8)[1:]])
         arrived[1].fill_(3)
@@ -243,8 +304,18 @@ class Tensors(unittest.TestCase):
         import struct
 
         good = {"k": "torch", "d": "float32", "s": [4], "t": [4], "x": 0, "o": 0}
-        for change in ({"d": "float3"}, {"d": "nn"}, {"s": [5]}, {"t": [2]}, {"o": 2}, {"s": [-1]}, {"s": [1 << 62], "t": [0], "o": 14},
-                       {"t": [-4]}, {"d": None}, {"g": 1, "d": "int8", "t": [1]}):
+        for change in (
+            {"d": "float3"},
+            {"d": "nn"},
+            {"s": [5]},
+            {"t": [2]},
+            {"o": 2},
+            {"s": [-1]},
+            {"s": [1 << 62], "t": [0], "o": 14},
+            {"t": [-4]},
+            {"d": None},
+            {"g": 1, "d": "int8", "t": [1]},
+        ):
             text = json.dumps({"v": {"a": {**good, **change}}, "s": [{"i": [0, 16]}]}).encode()
             with self.subTest(change=change), self.assertRaises(CannotCross):
                 self.pair.receive({"body": struct.pack("<I", len(text)) + text + bytes(16)})
@@ -254,7 +325,9 @@ class Tensors(unittest.TestCase):
 
         encoded = plain.encode_result(filled((2, 3), torch.bfloat16).t(), self.pair.left)
         content = json.loads(encoded.body)["$array"]
-        self.assertEqual((content["kind"], content["dtype"], content["shape"]), ("torch", "bfloat16", [3, 2]))
+        self.assertEqual(
+            (content["kind"], content["dtype"], content["shape"]), ("torch", "bfloat16", [3, 2])
+        )
 
 
 class InAWorker(unittest.TestCase):
@@ -267,7 +340,11 @@ class InAWorker(unittest.TestCase):
             worker.load("torchy", options={"inference": choice})
 
     def test_node_calls_run_in_the_mode_that_was_chosen(self) -> None:
-        for choice, expected in (("inference_mode", (True, False)), ("no_grad", (False, False)), ("off", (False, True))):
+        for choice, expected in (
+            ("inference_mode", (True, False)),
+            ("no_grad", (False, False)),
+            ("off", (False, True)),
+        ):
             worker = self.workers[choice]
             self.assertEqual(worker.call("Mode"), expected)
             self.assertEqual(worker.call("AsyncMode"), expected)
@@ -302,7 +379,9 @@ class InAWorker(unittest.TestCase):
         worker = self.workers["inference_mode"]
         model, holder = worker.call("Model")
         self.assertIs(type(model), Handle)
-        self.assertIs(type(holder), Handle, "an object that holds a model does not cross as a copy either")
+        self.assertIs(
+            type(holder), Handle, "an object that holds a model does not cross as a copy either"
+        )
         self.assertEqual(worker.call("UsesModel", {"model": model, "holder": holder}), (True,))
 
     def test_a_node_that_imports_torch_in_mid_call_is_in_the_mode_at_once(self) -> None:

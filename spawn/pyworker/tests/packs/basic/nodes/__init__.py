@@ -43,7 +43,13 @@ class Says(Node):
 
 class Names(Node):
     def run(self):
-        return (__name__, helper.WORD, sys.argv, "nodes" in sys.modules, os.readlink("/proc/self/fd/0"))
+        return (
+            __name__,
+            helper.WORD,
+            sys.argv,
+            "nodes" in sys.modules,
+            os.readlink("/proc/self/fd/0"),
+        )
 
 
 class PackError(ValueError):
@@ -260,7 +266,9 @@ class Odd(Node):
 
     @classmethod
     def INPUT_TYPES(cls):
-        return {"required": {"value": (AnyType("*"), {"default": float("inf"), "choices": (1, object)})}}
+        return {
+            "required": {"value": (AnyType("*"), {"default": float("inf"), "choices": (1, object)})}
+        }
 
     @classmethod
     def IS_CHANGED(cls, value):
@@ -282,6 +290,8 @@ class MaybeText(Node):
 
 
 NODE_CLASS_MAPPINGS = {
-    node.__name__: node for node in list(globals().values()) if isinstance(node, type) and issubclass(node, Node)
+    node.__name__: node
+    for node in list(globals().values())
+    if isinstance(node, type) and issubclass(node, Node)
 }
 NODE_DISPLAY_NAME_MAPPINGS = {"Echo": "Says it again"}

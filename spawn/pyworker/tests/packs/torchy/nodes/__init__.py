@@ -85,5 +85,7 @@ class UsesModel(Node):
 
 
 NODE_CLASS_MAPPINGS = {
-    node.__name__: node for node in list(globals().values()) if isinstance(node, type) and issubclass(node, Node)
+    node.__name__: node
+    for node in list(globals().values())
+    if isinstance(node, type) and issubclass(node, Node)
 }

@@ -149,7 +149,9 @@ class AsksHost(Node):
         assert current_call.get() is not None
         answers = []
         for number in range(times):
-            message, _ = worker.ask_caller(method, params if params is not None else {"number": number})
+            message, _ = worker.ask_caller(
+                method, params if params is not None else {"number": number}
+            )
             answers.append(message["result"])
         return answers
 
@@ -195,7 +197,12 @@ class Reads(Node):
     def run(self, value):
         if isinstance(value, tuple) and not isinstance(value, Point):
             value = value[0]
-        return (type(value).__name__, getattr(value, "word", None), value == "text", value == (1, [2]))
+        return (
+            type(value).__name__,
+            getattr(value, "word", None),
+            value == "text",
+            value == (1, [2]),
+        )
 
 
 class Next(Node):
@@ -209,5 +216,7 @@ class Sees(Node):
 
 
 NODE_CLASS_MAPPINGS = {
-    node.__name__: node for node in list(globals().values()) if isinstance(node, type) and issubclass(node, Node)
+    node.__name__: node
+    for node in list(globals().values())
+    if isinstance(node, type) and issubclass(node, Node)
 }
