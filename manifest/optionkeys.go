@@ -39,6 +39,8 @@ var OptionKeys = []OptionKey{
 		limit: func(o *Options) **time.Duration { return &o.CallSilence }},
 	{Name: "call_deadline", Kind: Limit, Example: `"1h"`, Doc: "how long a call may take at all",
 		limit: func(o *Options) **time.Duration { return &o.CallDeadline }},
+	{Name: "cancel_deadline", Kind: Limit, Example: `"30s"`, Doc: "how long a cancelled call may go on until its worker is killed; 0: as long as it likes",
+		limit: func(o *Options) **time.Duration { return &o.CancelDeadline }},
 	{Name: "stop_grace", Kind: Limit, Example: `"5s"`, Doc: "how long a worker may take to stop by itself",
 		limit: func(o *Options) **time.Duration { return &o.StopGrace }},
 	{Name: "idle_release", Kind: Limit, Example: `"60s"`, Doc: "idle time after which a worker gives its memory back",

@@ -15,6 +15,7 @@ type Options struct {
 	HealthCheckTimeout *time.Duration // how long a worker's answer to a ping may take
 	CallSilence        *time.Duration // how long a call may be without a sign of progress
 	CallDeadline       *time.Duration // how long a call may take at all
+	CancelDeadline     *time.Duration // how long a cancelled call may go on
 	Start              *time.Duration // how long a worker may take until it is ready
 	StopGrace          *time.Duration // between the polite stop and the kill
 	IdleRelease        *time.Duration // idle time after which a worker gives its memory back

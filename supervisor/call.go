@@ -28,6 +28,7 @@ type call struct {
 	shipment    *spawn.Shipment // the memory files of its inputs
 	silence     time.Duration   // as the client wants it; 0: the environment's own limit
 	deadline    time.Time       // zero: none
+	patience    time.Duration   // how long the start of a worker may take for this call, if that is longer than usual
 	// local answers the call without the worker's help, once the worker is ready. For requests that only need it.
 	local func(*worker) any
 
@@ -41,6 +42,7 @@ type call struct {
 	answered  bool      // the client has its answer, or waits no more
 	silent    *time.Timer
 	overdue   *time.Timer
+	overstays *time.Timer // since it was cancelled
 }
 
 // describe names a call and its client in causes.
@@ -56,11 +58,10 @@ func (c *call) moveTo(w *worker) { c.worker = w }
 
 // stopClocks ends a call's limits; Daemon.mu is held.
 func (c *call) stopClocks() {
-	if c.silent != nil {
-		c.silent.Stop()
-	}
-	if c.overdue != nil {
-		c.overdue.Stop()
+	for _, clock := range []*time.Timer{c.silent, c.overdue, c.overstays} {
+		if clock != nil {
+			clock.Stop()
+		}
 	}
 }
 
@@ -348,6 +349,9 @@ func (d *Daemon) cancelCall(c *client, id uint64) {
 	}
 	call.cancelled = true
 	tell := w != nil && call.sentID != 0
+	if w != nil && w.limits.cancelled > 0 && call.overstays == nil {
+		call.overstays = d.after(w.limits.cancelled, func() { d.overstayed(w, call) })
+	}
 	d.mu.Unlock()
 	if tell {
 		d.tellCancel(w, call)
@@ -416,12 +420,24 @@ func (d *Daemon) giveUp(call *call, kind, why string) {
 
 // killStuck kills a worker that has not ended a call it was told to cancel.
 func (d *Daemon) killStuck(w *worker, call *call, why string) {
+	d.killFor(w, call, Message{Kind: StopAsked, Force: true, Crash: true,
+		Cause: fmt.Sprintf("%s did not end within %s of being cancelled, after %s", call.node, w.limits.stopGrace, why)})
+}
+
+// overstayed kills a worker whose node goes on for longer than the operator allows after a cancel. It is no crash: the
+// next call gets a new worker at once.
+func (d *Daemon) overstayed(w *worker, call *call) {
+	d.killFor(w, call, Message{Kind: StopAsked, Force: true,
+		Cause: fmt.Sprintf("%s did not end within %s of being cancelled, which is the setting cancel_deadline", call.node, w.limits.cancelled)})
+}
+
+// killFor kills a worker for a call that is still under way.
+func (d *Daemon) killFor(w *worker, call *call, message Message) {
 	d.mu.Lock()
 	_, still := w.inFlight[call]
 	var e effects
 	if still {
-		e = d.step(w, Message{Kind: StopAsked, Force: true, Crash: true,
-			Cause: fmt.Sprintf("%s did not end within %s of being cancelled, after %s", call.node, w.limits.stopGrace, why)}, nil)
+		e = d.step(w, message, nil)
 	}
 	d.mu.Unlock()
 	d.perform(e)

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
@@ -24,7 +25,10 @@ const (
 type comfyuiParams struct {
 	Environment string `json:"environment"`
 	// IfAwake: a worker that does not run is not started for this; the answer then has awake = false.
-	IfAwake bool `json:"if_awake"`
+	IfAwake bool `json:"if_awake,omitempty"`
+	// StartMilliseconds is how long a worker that is started for this may take at least until it is ready: a pack that
+	// is imported for the first time may have much to do. 0: the ordinary limit.
+	StartMilliseconds int64 `json:"start_ms,omitempty"`
 }
 
 // awakeResult answers a question that would have needed a worker to be started.
@@ -52,7 +56,7 @@ func (d *Daemon) acceptQuestion(c *client, request *wire.Message, body []byte, r
 	d.admit(c.session, &call{
 		client: c, id: request.ID, reply: reply, environment: params.Environment, node: request.Method,
 		method: request.Method, lane: wire.LaneSide, params: request.Params, body: body, bodyFile: request.BodyFile,
-		shipment: shipment,
+		shipment: shipment, patience: time.Duration(params.StartMilliseconds) * time.Millisecond,
 	})
 }
 

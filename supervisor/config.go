@@ -54,6 +54,7 @@ type Config struct {
 type environmentLimits struct {
 	callSilence  time.Duration
 	callDeadline time.Duration
+	cancelled    time.Duration // how long a call may go on that was cancelled; 0: as long as it likes
 	start        time.Duration
 	stopGrace    time.Duration
 	reap         time.Duration
@@ -94,6 +95,7 @@ func (c *Config) limits(environment string, declared manifest.Options) environme
 		from *time.Duration
 	}{
 		{&limits.callSilence, options.CallSilence}, {&limits.callDeadline, options.CallDeadline},
+		{&limits.cancelled, options.CancelDeadline},
 		{&limits.start, options.Start}, {&limits.stopGrace, options.StopGrace}, {&limits.reap, options.Reap},
 	} {
 		if item.from != nil {

@@ -159,6 +159,9 @@ func (d *Daemon) startClock(w *worker) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w.limits.start > 0 && w.record.State == Starting {
+		for _, queued := range w.queue {
+			w.limits.start = max(w.limits.start, queued.patience)
+		}
 		w.tick = d.after(time.Until(w.record.Since.Add(w.limits.start)), func() { d.startLimit(w) })
 	}
 }

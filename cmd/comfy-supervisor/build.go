@@ -25,6 +25,8 @@ type buildFlags struct {
 	backend string
 	frozen  bool
 	upgrade []string
+	// lenient builds what can be told apart, whatever else was found; the caller goes on without the rest.
+	lenient bool
 }
 
 func newBuildCommand(app *application) *cobra.Command {
@@ -87,7 +89,7 @@ func (app *application) build(ctx context.Context, flags buildFlags, packs []str
 	for _, one := range work {
 		printDiagnostics(app.stderr, one.Diagnostics)
 	}
-	if manifest.HasErrors(problems) {
+	if manifest.HasErrors(problems) && !flags.lenient {
 		return &exitError{code: exitUsage, err: fmt.Errorf("nothing was built: the packs can not be told apart or read")}
 	}
 	if len(work) == 0 {

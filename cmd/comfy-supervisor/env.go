@@ -87,8 +87,17 @@ func (app *application) hostVariables(loaded *settings.Settings, facts envbuild.
 		{"COMFY_SUPERVISOR_SOCKET", loaded.Socket.Value},
 		{"PYTHONPATH", joinPythonPath(adapter, loaded.CacheDirectory.Value, environmentVariable(app.environ, "PYTHONPATH"))},
 	}
-	if loaded.Fallback.Value == "host" {
-		variables = append(variables, variable{"COMFY_SUPERVISOR_FALLBACK", loaded.Fallback.Value})
+	for _, one := range []struct {
+		variable
+		ordinary bool
+	}{ // what the adapter itself goes by
+		{variable{"COMFY_SUPERVISOR_FALLBACK", loaded.Fallback.Value}, loaded.Fallback.IsDefault()},
+		{variable{"COMFY_SUPERVISOR_KEEP_SCANNED", loaded.KeepScanned.Value}, loaded.KeepScanned.IsDefault()},
+		{variable{"COMFY_SUPERVISOR_SCAN", loaded.Scan.Value.String()}, loaded.Scan.IsDefault()},
+	} {
+		if !one.ordinary {
+			variables = append(variables, one.variable)
+		}
 	}
 	return variables, nil
 }

@@ -152,7 +152,7 @@ func (app *application) warn(format string, arguments ...any) {
 func (app *application) buildBeforeRun(ctx context.Context, host hostFlags, command hostCommand) {
 	aside := *app
 	aside.stdout = app.stderr
-	flags := buildFlags{host: host}
+	flags := buildFlags{host: host, lenient: true}
 	var packs []string
 	if base := command.baseDirectory(); base != "" {
 		packs = []string{host.comfyui, base}

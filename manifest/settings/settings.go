@@ -54,11 +54,14 @@ type Settings struct {
 	Fallback        Value[string] `json:"fallback"`  // "error" or "host"
 	Inference       Value[string] `json:"inference"` // see manifest.Options
 	LogLevel        Value[string] `json:"log_level"`
+	KeepScanned     Value[string] `json:"keep_scanned"` // "no" or "yes"
 
 	Start              Value[time.Duration] `json:"start"`
+	Scan               Value[time.Duration] `json:"scan"`
 	HealthCheckTimeout Value[time.Duration] `json:"health_check_timeout"`
 	CallSilence        Value[time.Duration] `json:"call_silence"`
 	CallDeadline       Value[time.Duration] `json:"call_deadline"`
+	CancelDeadline     Value[time.Duration] `json:"cancel_deadline"`
 	StopGrace          Value[time.Duration] `json:"stop_grace"`
 	IdleRelease        Value[time.Duration] `json:"idle_release"`
 	Reap               Value[time.Duration] `json:"reap"`
@@ -216,7 +219,7 @@ func (l *loader) follow() {
 func (s *Settings) Limits(environment string, declared manifest.Options) manifest.Options {
 	general := manifest.Options{
 		HealthCheckTimeout: &s.HealthCheckTimeout.Value, Start: &s.Start.Value, CallSilence: &s.CallSilence.Value,
-		CallDeadline: &s.CallDeadline.Value, StopGrace: &s.StopGrace.Value, IdleRelease: &s.IdleRelease.Value, Reap: &s.Reap.Value,
+		CallDeadline: &s.CallDeadline.Value, CancelDeadline: &s.CancelDeadline.Value, StopGrace: &s.StopGrace.Value, IdleRelease: &s.IdleRelease.Value, Reap: &s.Reap.Value,
 		Inference: &s.Inference.Value, Fallback: &s.Fallback.Value,
 	}
 	return general.Merge(declared).Merge(s.Environments[environment])

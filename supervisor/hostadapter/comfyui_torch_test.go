@@ -88,6 +88,12 @@ func (i *installation) command(ctx context.Context, words ...string) *exec.Cmd {
 func (i *installation) use(t *testing.T) []string {
 	t.Helper()
 	t.Log(must(t, i.command(t.Context(), "build", "--comfyui", i.folder, "--python", i.python)))
+	return i.variables(t)
+}
+
+// variables are the environment of a ComfyUI that uses the supervisor.
+func (i *installation) variables(t *testing.T) []string {
+	t.Helper()
 	var variables map[string]string
 	listing := must(t, i.command(t.Context(), "env", "--json", "--comfyui", i.folder, "--python", i.python))
 	if err := json.Unmarshal([]byte(listing), &variables); err != nil {
@@ -111,6 +117,12 @@ type server struct {
 // start starts ComfyUI and returns when it listens. It is ended with the test, or before by stop.
 func (i *installation) start(t *testing.T, environ []string, arguments ...string) *server {
 	t.Helper()
+	return i.startBy(t, environ, []string{i.python, "main.py"}, arguments...)
+}
+
+// startBy starts ComfyUI by another command.
+func (i *installation) startBy(t *testing.T, environ, words []string, arguments ...string) *server {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +130,8 @@ func (i *installation) start(t *testing.T, environ []string, arguments ...string
 	port := listener.Addr().(*net.TCPAddr).Port
 	_ = listener.Close()
 	made := &server{port: port, log: filepath.Join(t.TempDir(), "comfyui.log"), over: make(chan struct{})}
-	made.command = exec.Command(i.python, append([]string{"main.py", "--cpu", "--port", strconv.Itoa(port)}, arguments...)...)
+	words = slices.Concat(words, []string{"--cpu", "--port", strconv.Itoa(port)}, arguments)
+	made.command = exec.Command(words[0], words[1:]...)
 	made.command.Dir, made.command.Env = i.folder, environ
 	output, err := made.command.StdoutPipe()
 	if err != nil {

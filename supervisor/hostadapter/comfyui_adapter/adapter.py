@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from comfy_supervisor.errors import StartFailed
 
-from . import discovery, executor, hostfacts, hostroutes, loanbook
+from . import discovery, executor, hostfacts, hostroutes, loanbook, settings, stuck
 from .bridge import Bridge
-from .environments import Environments
+from .environments import Environments, Unusable
 from .fingerprint import fingerprint
 from .hostrole import Held
 from .hostserver import HostServer
@@ -29,7 +30,7 @@ from .scancache import ScanCache, cache_folder
 from .scans import Scans, Wanted
 from .shapes import Builder
 
-SCAN_SECONDS = 300.0  # for a worker to start, import its pack and describe it
+_SCAN_GRACE_SECONDS = 10.0  # in which the supervisor tells why a worker was not ready in time
 _ON_PROMPT_SECONDS = 1.0  # a worker's on_prompt handlers hold up the web server no longer
 _FOLDERS_SECONDS = 1.0  # how long a look at the folder registry is good for
 _PROGRAM = Path(__file__).with_name("program.txt")  # the version of the worker's program, written when laid out
@@ -46,6 +47,7 @@ class Adapter:
         self._lines = LogLines()
         self._scans = Scans(ScanCache(cache_folder()), self._scan, lambda text: logging.warning("[comfy-supervisor] %s", text))
         self._bridges: dict[str, Bridge] = {}
+        self._packs: dict[str, str] = {}  # by environment, from before there is a bridge
         self._lock = threading.Lock()
         self._folders: tuple[float, str, dict[str, Any]] = (0.0, "", {})
         self._prepared = False
@@ -77,28 +79,39 @@ class Adapter:
         wanted = self._wanted(pack, source, found.name, found.revision)
         if found.problem:
             document = self._scans.outdated(wanted)
-            if document is None:
-                raise RuntimeError(found.problem)
+            if document is None or settings.falls_back_to_host():
+                raise Unusable(found.problem)
             logging.error("[%s] %s", pack.name, found.problem)
         else:
-            document = self._scans.result(wanted)
+            document = self._scanned(pack, wanted)
         bridge = Bridge(self, found.name or wanted.place, pack.name, found.problem)
         with self._lock:
             self._bridges[bridge.environment] = bridge
         return self._take(bridge, document)
 
+    def _scanned(self, pack: Path, wanted: Wanted) -> dict[str, Any]:
+        try:
+            return self._scans.result(wanted)
+        except StartFailed as error:
+            place = stuck.place(error.stderr, pack)
+            if not place:
+                raise
+            raise StartFailed(f"{error}; its import was at {place}", error.data) from None
+
     def _wanted(self, pack: Path, source: discovery.Source, environment: str, revision: str) -> Wanted:
         place = hashlib.sha256(os.path.realpath(pack).encode("utf-8", "surrogateescape")).hexdigest()[:12]
         program = _PROGRAM.read_text(encoding="ascii") if _PROGRAM.exists() else ""
         version = str(getattr(sys.modules.get("comfyui_version"), "__version__", ""))
+        self._packs[environment] = pack.name
         mark = fingerprint(pack, source.module, environment, revision, version, program)
         return Wanted(environment, f"{pack.name}-{source.module}-{place}", mark)
 
     def _scan(self, environment: str) -> dict[str, Any]:
         """Starts a worker, asks what is in its pack, and ends it. Raises what goes wrong."""
-        document = self.link.ask(environment, "comfyui.scan", {}, timeout=SCAN_SECONDS)
-        keep = os.environ.get("COMFY_SUPERVISOR_KEEP_SCANNED", "").lower() in ("1", "true", "yes", "on")
-        if not keep and not document.get("on_prompt"):
+        limit = settings.scan_seconds()
+        wait = {"start_ms": int(limit * 1000)}
+        document = self.link.ask(environment, "comfyui.scan", wait, timeout=limit + _SCAN_GRACE_SECONDS)
+        if not settings.keeps_scanned() and not document.get("on_prompt"):
             self.link.session().stop(environment)
         # As the cache would give it: a pack registers in the same way at its first start and at later ones.
         return json.loads(json.dumps(document))
@@ -204,8 +217,8 @@ class Adapter:
 
     def heard_line(self, line: dict[str, Any]) -> None:
         """A worker printed or logged a line."""
-        bridge = self._bridges.get(str(line.get("environment")))
-        self._lines.show(bridge.pack if bridge is not None else str(line.get("environment")), line)
+        environment = str(line.get("environment"))
+        self._lines.show(self._packs.get(environment, environment), line)
 
     def asked(self, question: str, arguments: list[Any]) -> Any:
         """A worker asks the host's server something."""

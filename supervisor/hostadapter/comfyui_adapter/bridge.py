@@ -24,6 +24,7 @@ _LIVE_KINDS = ("PROMPT", "EXTRA_PNGINFO")  # hidden inputs that nodes write into
 _LIVE_HIDDEN = ("prompt", "extra_pnginfo")  # the same, by their names in cls.hidden
 _MARKS_KEPT = 8  # of objects that the worker knows; it keeps more
 _QUESTIONS_KEPT = 512  # nodes whose VALIDATE_INPUTS is still to be asked
+_LINES_SHOWN = 20  # of a worker that died
 _VALIDATE_SECONDS = 30.0  # a worker that answers later is asked again right before the function
 
 
@@ -89,6 +90,9 @@ class Bridge:
             return executor.interrupted() or error
         if isinstance(error, errors.WorkerDied):
             self.heard_state(int(error.data.get("generation") or 0), "gone")
+            if executor.StopButton.is_set():  # its worker was killed because the node did not look at the button
+                return executor.interrupted() or error
+            return _with_last_lines(error)
         return error
 
     def _finish(self, sent: _Sent, answer: dict[str, Any], generation: int) -> Any:
@@ -188,6 +192,15 @@ class Bridge:
         """The version of the folder registry, and the registry itself if the worker has another one."""
         version, registry = self._adapter.folders()
         return version, (None if version == self._folders else registry)
+
+
+def _with_last_lines(error: errors.WorkerDied) -> errors.WorkerDied:
+    """The error with what the worker wrote last, for whoever reads it in the browser."""
+    lines = error.stderr[-_LINES_SHOWN:]
+    if not lines:
+        return error
+    shown = "\n".join(lines)
+    return type(error)(f"{error}\n\nIts last lines were:\n{shown}", error.data)
 
 
 class _Sent:

@@ -15,6 +15,10 @@ from comfy_supervisor import errors
 from . import hostfacts
 
 
+class Unusable(Exception):
+    """An environment that can not be used; the text says what to do, and is all there is to say."""
+
+
 @dataclass(frozen=True)
 class Found:
     """An environment, or why there is none."""

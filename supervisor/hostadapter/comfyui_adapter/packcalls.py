@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any, Callable
 
-from . import copying, discovery, serializers
+from . import copying, discovery, serializers, settings
+from .environments import Unusable
 
 
 def _caller(depth: int = 2) -> Path:
@@ -41,6 +42,9 @@ def register_nodes(nodes_package: str = "nodes") -> tuple[dict[str, type], dict[
     for source in isolated:
         try:
             more, texts = _isolated(pack, source, package)
+        except Unusable as error:
+            logging.error("[%s] %s", pack.name, error)
+            continue
         except Exception as error:
             logging.error("[%s] %s: %s", pack.name, source.module, error)
             failures.append(error)
@@ -68,7 +72,7 @@ def _isolated(pack: Path, source: discovery.Source, package: str) -> tuple[dict[
     try:
         return adapter().register(pack, source)
     except Exception as error:
-        if os.environ.get("COMFY_SUPERVISOR_FALLBACK", "").lower() != "host":
+        if not settings.falls_back_to_host():
             raise
         logging.warning("[%s] %s; it runs inside ComfyUI instead, as the setting fallback asks for", pack.name, error)
         return _imported(package, source.module)

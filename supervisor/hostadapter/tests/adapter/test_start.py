@@ -10,8 +10,9 @@ import types
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from comfyui_adapter import copying, discovery, hostfacts, hostroutes, scans, serializers
+from comfyui_adapter import copying, discovery, hostfacts, hostroutes, scans, serializers, settings, stuck
 from comfyui_adapter.fingerprint import fingerprint
 from comfyui_adapter.scancache import Scan, ScanCache
 from comfyui_adapter.scans import Scans, Wanted
@@ -149,6 +150,32 @@ class KeptScans(Folder):
     def test_never_more_at_once_than_cores(self) -> None:
         self.assertEqual(scans.side_by_side(0), 1)
         self.assertLessEqual(scans.side_by_side(1000), os.cpu_count() or 1)
+
+
+class Hangs(Folder):
+    def test_the_line_of_the_pack_and_what_it_waits_for(self) -> None:
+        own, other = self.write("pack/nodes/a.py"), self.write("library/x.py")
+        lines = [
+            "Thread reader:",
+            f'  File "{own}", line 9, in elsewhere',
+            "Thread MainThread:",
+            '  File "<frozen runpy>", line 1, in run',
+            f'  File "{own}", line 3, in <module>',
+            "    import x",
+            f'  File "{other}", line 7, in wait',
+        ]
+        expected = f"nodes/a.py, line 3, in <module>, which was at {other}, line 7, in wait"
+        self.assertEqual(stuck.place(lines, self.folder / "pack"), expected)
+        self.assertEqual(stuck.place(lines[:6], self.folder / "pack"), "nodes/a.py, line 3, in <module>")
+        self.assertEqual(stuck.place(lines[:3], self.folder / "pack"), "")
+        self.assertEqual(stuck.place([], self.folder / "pack"), "")
+
+
+class Settings(unittest.TestCase):
+    def test_durations_are_read_as_the_supervisor_reads_them(self) -> None:
+        for text, seconds in (("20s", 20), ("1m30s", 90), ("5m0s", 300), ("45", 45), ("", 300), ("soon", 300), ("0", 300)):
+            with mock.patch.dict(os.environ, COMFY_SUPERVISOR_SCAN=text):
+                self.assertEqual(settings.scan_seconds(), seconds, text)
 
 
 class Assets(Folder):
