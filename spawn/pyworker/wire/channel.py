@@ -370,17 +370,23 @@ class Channel:
             held.extend(map(self._reading.acquire, (False,)))
             if not held[0]:
                 return False
-            while not waiter.inbox and waiter.reply is None and self._gone is None:
-                if end is not None:
-                    left = end - time.monotonic()
-                    if left <= 0 or not self._readable(left):
-                        break
-                self._pump()
+            # A function of its own: CPython 3.13 leaves the jump that ends a loop inside a `try` out
+            # of what the `finally` covers, and that is where signal handlers run.
+            self._read_for(waiter, end)
             return True
         finally:
             if held and held[0]:
                 self._reading.release()
                 self._after_turn()
+
+    def _read_for(self, waiter: Waiter, end: float | None) -> None:
+        """The reading of `_lead`. For the holder of the reading lock."""
+        while not waiter.inbox and waiter.reply is None and self._gone is None:
+            if end is not None:
+                left = end - time.monotonic()
+                if left <= 0 or not self._readable(left):
+                    return
+            self._pump()
 
     def read_in_background(self, wanted: bool) -> None:
         """Asks for the deputy to read at once from now on, or no longer; calls are counted."""
