@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/pyworker/pythontest"
+	"github.com/comfy-supervisor/comfy-supervisor/testdata/upstream"
 )
 
 func TestThePythonUnittestsThatNeedTorchPass(t *testing.T) {
-	python := pythontest.Torch(t)
+	python := pythontest.Torch(t, upstream.Host) // which has both
 	pythontest.Run(t, python, suite(t, "tests/with_torch"))
 	pythontest.Run(t, python, suite(t, "tests/with_numpy"))
 }

@@ -195,23 +195,14 @@ func run(t testing.TB, program string, arguments ...string) {
 	}
 }
 
-// TorchVariable names an interpreter that has torch and numpy already, so that none is installed.
+// TorchVariable names an interpreter that has torch and numpy already, so that none is made.
 const TorchVariable = "COMFY_SUPERVISOR_TEST_TORCH_PYTHON"
 
-// Torch returns an interpreter with torch and numpy: the one that TorchVariable names, else one of its own, which is
-// several gigabytes to download.
-func Torch(t testing.TB) string {
+// Torch returns an interpreter with torch and numpy: the one that TorchVariable names, else what otherwise makes.
+func Torch(t testing.TB, otherwise func(testing.TB) string) string {
 	t.Helper()
 	if python := os.Getenv(TorchVariable); python != "" {
 		return python
 	}
-	found := Interpreters(t)
-	base := found[len(found)-1]
-	if base.Minor > newestTorch {
-		base = found[0]
-	}
-	return Environment(t, base, "numpy", "torch==2.10.0")
+	return otherwise(t)
 }
-
-// newestTorch is the newest minor version of Python 3 that torch 2.10.0 has wheels for.
-const newestTorch = 14

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import struct
 from typing import Any
 
 _TEXTS = (
@@ -131,3 +132,32 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, slice):
         return same((left.start, left.stop, left.step), (right.start, right.stop, right.step))
     return bool(left == right)
+
+
+_SNIPPETS = (b"[", b"]", b"{", b"}", b'{"r":0}', b"1e999", b"-", b'"', b"null", b"9" * 50)
+_TAGS = (b"m", b"t", b"d", b"a", b"o", b"h", b"n", b"0", b"-1")
+
+
+def mutated(draw: random.Random, body: bytes) -> bytes:
+    """A body with a few changes, mostly with its length kept right, so that the JSON is reached."""
+    result = bytearray(body)
+    for _ in range(draw.choice((1, 1, 2, 5, 20))):
+        if not result:
+            break
+        at = draw.randrange(len(result))
+        action = draw.randrange(5)
+        if action == 0:
+            result[at] = draw.randrange(256)
+        elif action == 1:
+            del result[at : at + draw.randrange(1, 9)]
+        elif action == 2:
+            result[at:at] = draw.choice(_SNIPPETS)
+        elif action == 3:
+            start = draw.randrange(len(result))
+            result[at:at] = result[start : start + draw.randrange(20)]
+        else:
+            result[at : at + 1] = draw.choice(_TAGS)
+    if len(result) > 4 and draw.random() < 0.8:
+        (length,) = struct.unpack_from("<I", result)
+        struct.pack_into("<I", result, 0, min(length, len(result) - 4))
+    return bytes(result)

@@ -99,6 +99,9 @@ class OpenRole:
     def open_opaque(self, fields: dict[str, Any], data: bytes, arrays: list[Any], face: Any) -> Any:
         return Opaque(str(fields.get("t")), str(fields.get("e")), data, arrays)
 
+    def open_coded(self, name: str, payload: Any) -> Any:
+        raise CannotCross(f"no codec {name!r}")
+
     def open_handle(self, fields: dict[str, Any]) -> Any:
         return Handle(
             fields["id"],

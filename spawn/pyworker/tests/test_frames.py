@@ -231,6 +231,32 @@ class Channels(unittest.TestCase):
             channel.close()
             theirs.close()
 
+    def test_random_and_mutated_streams_end_the_connection_or_leave_it_whole(self) -> None:
+        draw = random.Random(29)
+        good = [
+            pack(b'{"jsonrpc":"2.0","method":"news","params":[1,2,{"a":null}]}', b"body"),
+            pack(b'{"jsonrpc":"2.0","id":7,"method":"echo","params":{}}'),
+            pack(b'{"jsonrpc":"2.0","id":3,"result":{},"files":[{"id":"x"}]}', bytes(5000)),
+        ]
+        ends = {True: 0, False: 0}
+        for _ in range(400):
+            stream = bytearray(b"".join(draw.choice(good) for _ in range(draw.randrange(1, 5))))
+            for _ in range(draw.randrange(4)):
+                at = draw.randrange(len(stream))
+                stream[at : at + draw.randrange(3)] = draw.randbytes(draw.randrange(3))
+            ours, theirs = socket.socketpair()
+            recorder = Recorder()
+            channel = recorder.channel = Channel(SocketTransport(ours), recorder, "fuzzed")
+            recorder.on_request = lambda message, body: channel.reply(message["id"], {})
+            channel.start()
+            theirs.sendall(stream)
+            theirs.shutdown(socket.SHUT_WR)
+            self.assertTrue(recorder.gone.wait(LIMIT), bytes(stream)[:100])
+            ends["has closed the connection" in str(channel.gone)] += 1
+            channel.close()
+            theirs.close()
+        self.assertTrue(ends[True] and ends[False], ends)
+
     def test_unknown_methods_and_doubled_answers_change_nothing(self) -> None:
         self.far.start()
         self.near.request("echo", 1, timeout=LIMIT)

@@ -6,12 +6,14 @@ An array is described once, in a dictionary that crosses as it is: k(ind), d(typ
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
 from .errors import CannotCross
 
 _PLAIN_KINDS = frozenset("biufcmMSUV")
+_DTYPE_NAME = re.compile(r"[<>|=]?[biufcmMSUV][0-9]{0,9}(\[[0-9]{0,9}[a-zA-Z]{1,7}\])?")
 
 
 class Source:
@@ -188,9 +190,7 @@ class Storage:
         """
         numpy = _module("numpy")
         try:
-            dtype = numpy.dtype(tree["d"])
-            if dtype.hasobject:
-                raise ValueError(f"dtype {dtype} holds objects")
+            dtype = plain_dtype(numpy, tree["d"])
             shape, strides = _dimensions(tree, dtype.itemsize, self.length)
             if 0 in shape or not dtype.itemsize:
                 array = numpy.empty(shape, dtype)
@@ -246,6 +246,13 @@ class Storage:
             except (TypeError, ValueError, KeyError, OverflowError, RuntimeError) as error:
                 raise CannotCross(f"a tensor that can not be rebuilt: {error}") from error
         return tensor
+
+
+def plain_dtype(numpy: Any, name: Any) -> Any:
+    """The dtype of a name such as <f4. Raises ValueError for anything but numpy's plain dtypes."""
+    if type(name) is not str or _DTYPE_NAME.fullmatch(name) is None:
+        raise ValueError(f"{str(name)[:40]!r} is not the name of a plain dtype")
+    return numpy.dtype(name)
 
 
 def _dimensions(tree: dict[str, Any], item: int, length: int) -> tuple[list[int], list[int]]:

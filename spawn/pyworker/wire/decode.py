@@ -8,7 +8,7 @@ import json
 import struct
 from typing import Any, Callable, Protocol
 
-from .arrays import Storage, _module
+from .arrays import Storage, _module, plain_dtype
 from .errors import CannotCross
 from .mappings import Delivery
 from .memory import Memory
@@ -305,9 +305,7 @@ class Decoder:
     def _scalar(self, content: Any) -> Any:
         numpy = _module("numpy")
         name, digits = content
-        dtype = numpy.dtype(name)
-        if dtype.hasobject or dtype.names is not None:
-            raise CannotCross(f"a numpy scalar of dtype {dtype}")
+        dtype = plain_dtype(numpy, name)
         if not dtype.itemsize:
             return dtype.type()
         return numpy.frombuffer(bytes.fromhex(digits), dtype)[0]

@@ -5,13 +5,16 @@ untouched.
 from __future__ import annotations
 
 import gc
+import os
 import random
 import unittest
+import warnings
 from typing import Any
 
 import numpy as np
 from comfy_supervisor_worker.wire import decode, plain
 from comfy_supervisor_worker.wire.errors import CannotCross
+from generate import mutated
 from harness import Pair, WorkerProcess
 
 PLAIN_DTYPES = (
@@ -320,6 +323,27 @@ class Arrays(unittest.TestCase):
             text = json.dumps({"v": {"a": {**good, **change}}, "s": [{"i": [0, 16]}]}).encode()
             with self.subTest(change=change), self.assertRaises(CannotCross):
                 self.pair.receive({"body": struct.pack("<I", len(text)) + text + bytes(16)})
+
+    def test_mutated_descriptions_raise_nothing_else(self) -> None:
+        draw = random.Random(19)
+        dtypes = ("f4", "S5", "U3", "M8[s]", ">c16", "?")
+        seeds = [
+            self.pair.send([filled((3, 4), dtype).T, {"a": filled((20_000,), dtype)[::-2]}])
+            for dtype in dtypes
+        ]
+        refused = 0
+        for _ in range(int(os.environ.get("COMFY_SUPERVISOR_TEST_FUZZ", "4000"))):
+            message = dict(draw.choice(seeds))
+            message["body"] = mutated(
+                draw, message["body"][:2000] if draw.random() < 0.5 else message["body"]
+            )
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of dtype names that numpy does not like
+                    self.pair.receive(message)
+            except CannotCross:
+                refused += 1
+        self.assertGreater(refused, 0)
 
     def test_arrays_as_json(self) -> None:
         import base64

@@ -5,6 +5,7 @@ untouched.
 from __future__ import annotations
 
 import gc
+import os
 import random
 import sys
 import unittest
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from comfy_supervisor_worker.wire import plain
 from comfy_supervisor_worker.wire.errors import CannotCross
+from generate import mutated
 from harness import Pair, WorkerProcess
 
 DTYPES = sorted(
@@ -319,6 +321,23 @@ class Tensors(unittest.TestCase):
             text = json.dumps({"v": {"a": {**good, **change}}, "s": [{"i": [0, 16]}]}).encode()
             with self.subTest(change=change), self.assertRaises(CannotCross):
                 self.pair.receive({"body": struct.pack("<I", len(text)) + text + bytes(16)})
+
+    def test_mutated_descriptions_raise_nothing_else(self) -> None:
+        warnings.simplefilter("ignore")
+        draw = random.Random(23)
+        seeds = [
+            self.pair.send([filled((3, 4), dtype).t(), {"a": filled((20_000,), dtype)[::2]}])
+            for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.complex64)
+        ]
+        refused = 0
+        for _ in range(int(os.environ.get("COMFY_SUPERVISOR_TEST_FUZZ", "3000"))):
+            message = dict(draw.choice(seeds))
+            message["body"] = mutated(draw, message["body"][:2000])
+            try:
+                self.pair.receive(message)
+            except CannotCross:
+                refused += 1
+        self.assertGreater(refused, 0)
 
     def test_tensors_as_json(self) -> None:
         import json
