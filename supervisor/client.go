@@ -229,6 +229,10 @@ func (c *client) HandleNotification(notification *wire.Message, _ []byte) {
 	switch notification.Method {
 	case api.MethodCancel:
 		c.daemon.cancelCall(c, notification.Call)
+	case api.MethodGoodbye:
+		if c.session.role == api.RoleHost {
+			c.daemon.goSafely(func() { c.daemon.closeSession(c.session, "its host ended it") })
+		}
 	case api.MethodMemoryReturn:
 		c.daemon.returned(c.party, notification)
 	case api.MethodMemoryReleased:

@@ -70,6 +70,28 @@ func TestAHostThatDoesNotComeBackInTimeLosesItsWorkers(t *testing.T) {
 	awaitEnd(t, before.PythonPID, waitLong)
 }
 
+func TestAHostThatSaysGoodbyeLosesItsWorkersAtOnce(t *testing.T) {
+	options := newTestOptions(t)
+	options.Reconnect = time.Hour
+	startDaemon(t, options)
+	client := connectAs(t, options, host())
+	before := mustCall(t, client, "Echo", nil)
+	if err := client.Goodbye(); err != nil {
+		t.Fatal(err)
+	}
+	awaitEnd(t, before.PythonPID, waitLong)
+	select {
+	case <-client.Ended():
+	case <-time.After(waitLong):
+		t.Error("the connection was kept")
+	}
+	again := host()
+	again.Token = client.Hello.Token
+	if next := connectAs(t, options, again); next.Hello.Session == client.Hello.Session {
+		t.Error("the session was kept")
+	}
+}
+
 func TestAHostFindsItsWorkersWarmAfterTheSupervisorWasKilled(t *testing.T) {
 	options := newTestOptions(t)
 	first := startSeparateDaemon(t, options)

@@ -130,6 +130,12 @@ func environMap(environ []string) map[string]string {
 	return values
 }
 
+// Goodbye ends this host's session and with it the connection: its workers go at once, where after a Close alone the
+// supervisor waits for the host to come back.
+func (c *Client) Goodbye() error {
+	return c.peer.Notify(&wire.Message{Method: MethodGoodbye, Params: wire.Params(struct{}{})}, nil)
+}
+
 // Close ends the connection and waits for the client's goroutine.
 func (c *Client) Close() error {
 	err := c.peer.Close()

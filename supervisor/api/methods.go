@@ -22,6 +22,9 @@ const (
 	MethodEvents       = "events"
 	MethodShutdown     = "shutdown"
 
+	// MethodGoodbye is a host's notification that it ends its session: its workers go at once.
+	MethodGoodbye = "goodbye"
+
 	MethodMemoryReserve   = "memory.reserve"
 	MethodMemoryReturn    = "memory.return"
 	MethodMemoryReleased  = "memory.released"
