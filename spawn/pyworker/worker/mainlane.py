@@ -89,7 +89,7 @@ class MainLane:
     def run(self) -> None:
         """Serves until the connection ends."""
         waiter, channel = self._waiter, self._worker.channel
-        while channel.wait(waiter) and waiter.inbox:
+        while channel.wait(waiter) and waiter.inbox and channel.gone is None:
             self._serve(waiter.inbox.popleft())
             if self._loop is not None and self._loop_has_work():
                 self._run_loop()

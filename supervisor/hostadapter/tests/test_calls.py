@@ -286,6 +286,14 @@ class Objects(BrokerCase):
                 os.path.exists(mark), "its own environment has opened it, so the mark works"
             )
 
+    def test_nothing_that_a_host_imports_can_unpickle(self) -> None:
+        package = os.path.dirname(comfy_supervisor.__file__)
+        for folder, _, names in os.walk(package):
+            for name in names:
+                if name.endswith(".py"):
+                    with open(os.path.join(folder, name)) as file:
+                        self.assertNotRegex(file.read(), r"Unpickler|pickle\.loads?\b", name)
+
     def test_subclasses_of_plain_types_look_plain_here_and_are_themselves_there(self) -> None:
         text = self.call("Makes", what="text", word="text")
         self.assertIsInstance(text, str)
