@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
+	"github.com/comfy-supervisor/comfy-supervisor/manifest"
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/pyworker"
@@ -45,6 +46,7 @@ type testOptions struct {
 	Quota                   int64
 	CrashCount              int
 	Backoff                 []time.Duration
+	CancelDeadline          time.Duration
 }
 
 func (o testOptions) config() Config {
@@ -55,6 +57,9 @@ func (o testOptions) config() Config {
 		crash.Backoff = o.Backoff
 	}
 	return Config{
+		Options: func(_ string, declared manifest.Options) manifest.Options {
+			return declared.Merge(manifest.Options{CancelDeadline: &o.CancelDeadline})
+		},
 		RuntimeDirectory: o.Runtime,
 		StateDirectory:   o.State,
 		Socket:           filepath.Join(o.Runtime, "supervisor.sock"),

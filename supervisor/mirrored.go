@@ -46,8 +46,10 @@ func (d *Daemon) comfyReady(w *worker, notification *wire.Message) {
 	if state.Attention != "" && report.Attention != "" && state.Attention != report.Attention {
 		outcome.Differences = append(outcome.Differences, api.Difference{Name: "attention", Host: state.Attention, Worker: report.Attention})
 	}
-	for _, one := range mirror.Skew(hostVersions(s.hostFacts), workerVersions(loaded)) {
-		outcome.Differences = append(outcome.Differences, api.Difference{Name: one.Name, Host: one.Host, Worker: one.Worker, Blocks: one.Blocks})
+	if versions := hostVersions(s.hostFacts); versions != nil {
+		for _, one := range mirror.Skew(versions, workerVersions(loaded)) {
+			outcome.Differences = append(outcome.Differences, api.Difference{Name: one.Name, Host: one.Host, Worker: one.Worker, Blocks: one.Blocks})
+		}
 	}
 	hostHash, hostErr := mirror.Hash(only(mirror.ReadBack(state.Arguments), report.Flags))
 	workerHash, workerErr := mirror.Hash(report.Flags)
@@ -89,16 +91,14 @@ func only(values, other mirror.ReadBack) mirror.ReadBack {
 // comparedPackages are those whose versions both sides should share.
 var comparedPackages = []string{"comfy-aimdo", "comfy-kitchen", "torch"}
 
-// hostVersions are the versions in a host's facts; empty when it has none.
+// hostVersions are the versions in a host's facts; nil when they say nothing of its Python.
 func hostVersions(document json.RawMessage) map[string]string {
 	var facts envbuild.Facts
-	if len(document) == 0 || json.Unmarshal(document, &facts) != nil {
+	if len(document) == 0 || json.Unmarshal(document, &facts) != nil || facts.Python.Version == "" {
 		return nil
 	}
 	versions := publicVersions(facts.Packages)
-	if facts.Python.Version != "" {
-		versions["python"] = facts.Python.Version
-	}
+	versions["python"] = facts.Python.Version
 	return versions
 }
 

@@ -467,3 +467,27 @@ func TestTwoComfyUIsOfOneMachineHaveWorkersOfTheirOwn(t *testing.T) {
 		t.Errorf("the other ComfyUI's worker is %q, was %d\n%s", finished.text(), pids[1], second.said(t))
 	}
 }
+
+func TestANodeThatNeverLooksAtTheStopButtonIsKilledWhereTheOperatorWantsThat(t *testing.T) {
+	made := install(t)
+	made.addPacks(t, "faults")
+	made.environ = append(made.environ, "COMFY_SUPERVISOR_CANCEL_DEADLINE=500ms")
+	running := made.start(t, made.use(t))
+	path, begun := pipe(t)
+	id := running.submit(t, shown(node{"FaultsWork", map[string]any{"pipe": path, "seconds": 300.0}}))
+	worker := receive(t, running, begun)
+	running.http(t, http.MethodPost, "/interrupt", map[string]any{})
+	finished := running.await(t, id, 20*time.Second)
+	interrupted := false
+	for _, message := range finished.Status.Messages {
+		interrupted = interrupted || message[0] == "execution_interrupted"
+	}
+	if !interrupted {
+		t.Errorf("the prompt ended with %+v\n%s", finished, running.said(t))
+	}
+	goneWithin(t, worker, time.Second)
+	next := running.run(t, shown(node{"FaultsWork", map[string]any{"pipe": "", "seconds": 0.0}}))
+	if next.text() == "" || next.text() == strconv.Itoa(worker) {
+		t.Errorf("the next prompt: %q %q\n%s", next.text(), next.failure(), running.said(t))
+	}
+}

@@ -88,10 +88,10 @@ class Bridge:
         """A call's error as ComfyUI knows it."""
         if isinstance(error, errors.CallCancelled):
             return executor.interrupted() or error
+        if isinstance(error, errors.SupervisorError) and executor.StopButton.is_set():
+            return executor.interrupted() or error  # its worker was ended for a node that did not look at the button
         if isinstance(error, errors.WorkerDied):
             self.heard_state(int(error.data.get("generation") or 0), "gone")
-            if executor.StopButton.is_set():  # its worker was killed because the node did not look at the button
-                return executor.interrupted() or error
             return _with_last_lines(error)
         return error
 

@@ -127,6 +127,12 @@ def Ask(method, params):
     return (reply["result"],)
 
 
+def Tell(method, params):
+    """Says something to the supervisor."""
+    _worker().channel.notify(method, params)
+    return ("told",)
+
+
 def Orphan(marker, seconds=600):
     """Leaves a grandchild in a session of its own behind, whose PID is in the marker; then blocks."""
     code = (
@@ -158,6 +164,6 @@ class Strict:
 
 NODE_CLASS_MAPPINGS = {"Strict": Strict} | {
     function.__name__: _node(function)
-    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Orphan)
+    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Tell, Orphan)
 }
 NODE_DISPLAY_NAME_MAPPINGS = {"Echo": "Echo what comes in"}
