@@ -387,6 +387,20 @@ class Lanes(WorkerCase):
                 self.worker.finish(cancelled)
             self.assertEqual(caught.exception.kind, "cancelled")
 
+    def test_an_answered_async_call_is_not_counted_while_the_next_one_computes(self) -> None:
+        for number in range(50):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "go on")
+                self.assertEqual(self.worker.call("AsyncEcho", {"value": number}), (number,))
+                _, waiter = self.worker.begin("Computes", {"path": path})
+                while True:
+                    state = self.worker.channel.request("ping", {}, timeout=LIMIT)[0]["result"]
+                    if state["current"]:
+                        break
+                open(path, "w").close()
+                self.assertEqual(self.worker.finish(waiter), ("seen",))
+                self.assertEqual((state["current"]["node"], state["depth"]), ("Computes", 1))
+
     def test_a_late_cancel_hits_nobody(self) -> None:
         request, waiter = self.worker.begin("Echo", {"value": 1})
         self.worker.finish(waiter)

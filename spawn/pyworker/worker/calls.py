@@ -234,6 +234,7 @@ class Calls:
             self.fail(call, error)
             return
         encoded.lend()
+        worker.main.forget(call)
         try:
             if encoded.fields:
                 worker.channel.reply(call.request, {}, encoded.body, **encoded.fields)
@@ -250,6 +251,7 @@ class Calls:
         self._refuse(call, error)
 
     def _refuse(self, call: Call, error: dict[str, Any], body: bytes = b"") -> None:
+        self._worker.main.forget(call)
         try:
             try:
                 self._worker.channel.reply_error(call.request, error, body)

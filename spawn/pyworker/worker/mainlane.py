@@ -102,7 +102,6 @@ class MainLane:
         try:
             function = calls.function(item)
         except BaseException as error:
-            self._forget(item)
             calls.fail(item, error)
             return
         if is_coroutine_function(function):
@@ -116,7 +115,6 @@ class MainLane:
             task.add_done_callback(lambda _: self._async_done(item))
         elif self._loop_runs:
             calls.run(item, function)
-            self._forget(item)
         else:
             self._run_sync(item, function)
 
@@ -135,7 +133,7 @@ class MainLane:
             events = sys.modules.get("asyncio.events")
             if events is not None:
                 events._set_running_loop(None)
-            self._forget(call)
+            self.forget(call)
 
     def _enter_loop(self, events: Any) -> None:
         loop = self.loop()
@@ -170,7 +168,10 @@ class MainLane:
         with self._lock:
             self._sync = None
 
-    def _forget(self, call: Call) -> None:
+    def forget(self, call: Call) -> None:
+        """Right before a call's answer goes out: from then on it counts for nothing, also while the
+        next call keeps this thread from its own bookkeeping.
+        """
         with self._lock:
             self._calls.pop(call.request, None)
 
@@ -236,7 +237,6 @@ class MainLane:
         self._loop = None
         self._coroutines = 0
         for call in lost:
-            self._forget(call)
             self._worker.calls.fail(
                 call, RuntimeError(f"the event loop broke down in mid-call: {error}")
             )
@@ -252,7 +252,7 @@ class MainLane:
 
     def _async_done(self, call: Call) -> None:
         self._coroutines -= 1
-        self._forget(call)
+        self.forget(call)
         if call.task.cancelled():  # before its first step, so nothing has been answered
             self._worker.calls.reply_cancelled(call)
         self._loop.call_soon(self._drain)
