@@ -25,8 +25,9 @@ type buildFlags struct {
 	backend string
 	frozen  bool
 	upgrade []string
-	// lenient builds what can be told apart, whatever else was found; the caller goes on without the rest.
-	lenient bool
+	// beforeRun: the caller goes on to something else. What can be told apart is built whatever else was found, and what
+	// is as it should be gets no line.
+	beforeRun bool
 }
 
 func newBuildCommand(app *application) *cobra.Command {
@@ -89,7 +90,7 @@ func (app *application) build(ctx context.Context, flags buildFlags, packs []str
 	for _, one := range work {
 		printDiagnostics(app.stderr, one.Diagnostics)
 	}
-	if manifest.HasErrors(problems) && !flags.lenient {
+	if manifest.HasErrors(problems) && !flags.beforeRun {
 		return &exitError{code: exitUsage, err: fmt.Errorf("nothing was built: the packs can not be told apart or read")}
 	}
 	if len(work) == 0 {
@@ -99,7 +100,11 @@ func (app *application) build(ctx context.Context, flags buildFlags, packs []str
 		return usageErrorf("no %s in %s; an isolated pack has one in its nodes folder", manifest.EnvironmentFile, strings.Join(packs, ", "))
 	}
 	progress := newProgress(app, flags.json, flags.quiet)
-	configuration := buildConfiguration(app, loaded, flags.jobs, progress.event)
+	configuration := buildConfiguration(app, loaded, flags.jobs, func(event envbuild.Event) {
+		if !flags.beforeRun || event.Kind != envbuild.EventUnchanged {
+			progress.event(event)
+		}
+	})
 	configuration.Frozen, configuration.Upgrade = flags.frozen, flags.upgrade
 	builder, err := envbuild.NewBuilder(configuration, facts)
 	if err != nil {
@@ -223,7 +228,7 @@ func (app *application) reportBuild(flags buildFlags, results []envbuild.Result,
 		if err := json.NewEncoder(app.stdout).Encode(line); err != nil {
 			return fmt.Errorf("writing JSON: %w", err)
 		}
-	} else if !flags.quiet {
+	} else if settled := counts[envbuild.OutcomeReused] + counts[envbuild.OutcomeUnchanged]; !flags.quiet && (!flags.beforeRun || settled < len(results)) {
 		var parts []string
 		for _, outcome := range []string{envbuild.OutcomeBuilt, envbuild.OutcomeReused, envbuild.OutcomeUnchanged,
 			envbuild.OutcomeFailed, envbuild.OutcomeInvalid, envbuild.OutcomeCancelled} {

@@ -28,7 +28,12 @@ command that starts ComfyUI, as if it had been typed by itself: terminal, signal
 Whatever goes wrong before that is said, and ComfyUI starts all the same.`,
 		Example: `  comfy-supervisor run -- python main.py
   comfy-supervisor run --no-build -- .venv/bin/python main.py --cpu --port 8190`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, words []string) error {
+			if len(words) == 0 {
+				return usageErrorf("nothing to run: give the command that starts ComfyUI, as in comfy-supervisor run -- python main.py")
+			}
+			return nil
+		},
 		RunE: func(command *cobra.Command, words []string) error {
 			return app.runHost(command.Context(), words, comfyui, !noBuild)
 		},
@@ -111,7 +116,8 @@ func (app *application) runHost(ctx context.Context, words []string, comfyui str
 	}
 	loaded, err := app.loadSettings(nil)
 	if err != nil {
-		return err
+		app.warn("%v; ComfyUI starts without the supervisor", err)
+		return app.become(command.program, words, app.environ)
 	}
 	host := hostFlags{comfyui: command.comfyuiFolder(comfyui)}
 	if command.script != "" {
@@ -152,7 +158,7 @@ func (app *application) warn(format string, arguments ...any) {
 func (app *application) buildBeforeRun(ctx context.Context, host hostFlags, command hostCommand) {
 	aside := *app
 	aside.stdout = app.stderr
-	flags := buildFlags{host: host, lenient: true}
+	flags := buildFlags{host: host, beforeRun: true}
 	var packs []string
 	if base := command.baseDirectory(); base != "" {
 		packs = []string{host.comfyui, base}
