@@ -138,4 +138,3 @@ func (s *server) objectInfo(t *testing.T) time.Duration {
 	slices.Sort(taken)
 	return taken[len(taken)/2]
 }
-
