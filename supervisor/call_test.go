@@ -305,13 +305,13 @@ func TestProgressArrivesInOrderAndCountsAsASignOfLife(t *testing.T) {
 	mustCall(t, client, "Echo", nil)
 	var seen []api.Progress
 	_, err := client.Call(testContext(t), api.Call{
-		Environment: "pack", Node: "Steps", Inputs: map[string]any{"count": 12, "seconds": 0.1}, Silence: 700 * time.Millisecond,
+		Environment: "pack", Node: "Steps", Inputs: map[string]any{"count": 25, "seconds": 0.1}, Silence: 2 * time.Second,
 		Progress: func(progress api.Progress) { seen = append(seen, progress) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(seen) != 12 || seen[0] != (api.Progress{Value: 1, Max: 12, NodeID: "node 7"}) || seen[11].Value != 12 {
+	if len(seen) != 25 || seen[0] != (api.Progress{Value: 1, Max: 25, NodeID: "node 7"}) || seen[24].Value != 25 {
 		t.Errorf("got %+v", seen)
 	}
 }

@@ -141,7 +141,7 @@ func TestAnIdleWorkerIsReaped(t *testing.T) {
 
 func TestAWorkerThatIsNotReadyInTimeIsEndedAndSaysWhereItWas(t *testing.T) {
 	options := newTestOptions(t)
-	options.Start = 700 * time.Millisecond
+	options.Start = 5 * time.Second
 	slow := options.Environments[0]
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "__init__.py"), []byte("import time\n\n\ndef dawdle():\n    time.sleep(600)\n\n\ndawdle()\n"), 0o600); err != nil {
