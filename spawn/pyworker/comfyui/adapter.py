@@ -26,6 +26,7 @@ from ..calls import Refused
 from ..wire import decode, values
 from ..wire.errors import CannotCross, error_object
 from . import comfy_env_standin, extranodes, guests, loanbook, progress, prompt_server, routes, scanning, web_standin
+from .absent import Absent
 from .flags import Flags
 from .folders import Folders
 from .loglines import configure_logging
@@ -81,7 +82,9 @@ class ComfyUI:
         self._standins.install({"server": prompt_server.server_module(self.server)})
         self._standins.install(comfy_env_standin.modules(worker.role.codecs))
         self._standins.offer("aiohttp", web_standin.modules)
+        absent = Absent()
         hooks = worker.hooks
+        hooks.watch("comfy_api.latest", absent.forget)
         hooks.watch("comfy.cli_args", self.flags.apply)
         hooks.watch("comfy.model_management", self._memory.apply)
         hooks.watch("comfy.model_patcher", self.pager.complete)
@@ -105,6 +108,7 @@ class ComfyUI:
 
     def after_import(self) -> None:
         """Completes what depends on the pack's modules."""
+        Absent.forget()  # of an import that failed
         for name in ("aiohttp", "aiohttp.web"):
             if not hasattr(sys.modules.get(name), "__spec__") or sys.modules[name].__spec__ is None:
                 sys.modules.pop(name, None)

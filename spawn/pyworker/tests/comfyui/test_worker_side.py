@@ -12,8 +12,10 @@ import unittest
 from enum import Enum
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from comfy_supervisor_worker.comfyui import extranodes, guests, progress, prompt_server, web_standin
+from comfy_supervisor_worker.comfyui import absent
 from comfy_supervisor_worker.comfyui.flags import Flags
 from comfy_supervisor_worker.comfyui.folders import Folders
 from comfy_supervisor_worker.comfyui.liveobjects import LiveObjects, Unknown
@@ -225,6 +227,35 @@ class Imports(unittest.TestCase):
             finally:
                 del sys.path[:2]
                 sys.meta_path.remove(stand_ins)  # type: ignore[arg-type]
+
+    def test_comfy_api_can_be_imported_without_what_its_videos_need(self) -> None:
+        finder = absent.Absent()
+        self.addCleanup(sys.meta_path.remove, finder)
+        with tempfile.TemporaryDirectory() as folder:
+            package = Path(folder) / "comfy_api" / "latest"
+            package.mkdir(parents=True)
+            (package.parent / "__init__.py").touch()
+            (package / "__init__.py").write_text(
+                "import absent_av\nfrom absent_av.container import InputContainer\n"
+                "def kind(value: InputContainer): return isinstance(value, InputContainer)\n"
+                "def show(): return absent_av.open('x')\ndef default(): return absent_av.time_base.numerator\n"
+            )
+            (Path(folder) / "some_pack.py").write_text("import absent_av\n")
+            sys.path.insert(0, folder)
+            self.addCleanup(sys.path.remove, folder)
+            for name in ("comfy_api", "comfy_api.latest"):
+                self.addCleanup(sys.modules.pop, name, None)
+            with mock.patch.dict(absent.PACKAGES, absent_av="its videos need it"):
+                with self.assertRaises(ModuleNotFoundError):
+                    importlib.import_module("some_pack")
+                latest = importlib.import_module("comfy_api.latest")
+                finder.forget()
+                self.assertFalse(latest.kind(3))
+                for function in (latest.show, latest.default):
+                    with self.assertRaisesRegex(ModuleNotFoundError, "absent_av.*its videos need it.*pypi-dependencies"):
+                        function()
+                with self.assertRaises(ModuleNotFoundError):
+                    importlib.import_module("some_pack")
 
     def test_core_nodes_are_loaded_when_asked_for(self) -> None:
         loads = []
