@@ -10,14 +10,15 @@ import (
 	"strings"
 )
 
-//go:embed all:comfyui all:packs/demo hostfacts
+//go:embed all:comfyui all:packs/demo all:packs/memory hostfacts
 var files embed.FS
 
 // Folders and files of this package, as Files and Read take them.
 const (
-	ComfyUI   = "comfyui"
-	DemoPack  = "packs/demo"
-	HostFacts = "hostfacts/comfyui-0.30-without-torch.json"
+	ComfyUI    = "comfyui"
+	DemoPack   = "packs/demo"
+	MemoryPack = "packs/memory" // holds models on the fake card
+	HostFacts  = "hostfacts/comfyui-0.30-without-torch.json"
 )
 
 // Read returns the content of one file.

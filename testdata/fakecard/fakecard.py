@@ -6,6 +6,7 @@ The library is the one that testdata/fakecard builds (FAKECARD_LIBRARY), the car
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 
 OUT_OF_MEMORY = 2
@@ -17,6 +18,21 @@ class CardError(RuntimeError):
 
 class OutOfMemoryError(RuntimeError):
     """The card has not that many bytes left."""
+
+
+def visible() -> list[Card]:
+    """The cards that CUDA_VISIBLE_DEVICES leaves, in its order; all where it is not set. As CUDA has it, what is no card's
+    number ends the list."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    cards: list[Card] = []
+    for number in itertools.count() if listed is None else listed.split(","):
+        try:
+            card = Card(int(number))
+            card.memory()
+        except (ValueError, CardError):
+            break
+        cards.append(card)
+    return cards
 
 
 class Card:

@@ -1,0 +1,47 @@
+package fakecard
+
+import (
+	"embed"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/comfy-supervisor/comfy-supervisor/testdata"
+)
+
+//go:embed comfy_aimdo/*.py
+var pager embed.FS
+
+// LayTree writes the miniature ComfyUI tree into a folder, with what lets its models lie on a fake card: this package's
+// Python module, and a comfy_aimdo where workers find the modules of ComfyUI. Processes need FAKECARD_LIBRARY and
+// FAKECARD_FILE in their environment; FAKECARD_CONTEXT is what a context takes in each (bytes), FAKECARD_LOCAL=1 goes with
+// a process-local card, and COMFY_ENV_WORKER_AIMDO=1 turns the pager on in workers.
+func LayTree(folder string) error {
+	files, err := testdata.Files(testdata.ComfyUI)
+	if err != nil {
+		return err
+	}
+	files = maps.Clone(files)
+	files["fakecard.py"] = Python
+	modules, err := pager.ReadDir("comfy_aimdo")
+	if err != nil {
+		return fmt.Errorf("reading the fake card's pager: %w", err)
+	}
+	for _, module := range modules {
+		name := "comfy_aimdo/" + module.Name()
+		if files["comfy/"+name], err = pager.ReadFile(name); err != nil {
+			return fmt.Errorf("reading the fake card's pager: %w", err)
+		}
+	}
+	for name, content := range files {
+		target := filepath.Join(folder, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return fmt.Errorf("laying out a miniature ComfyUI in %s: %w", folder, err)
+		}
+		if err := os.WriteFile(target, content, 0o600); err != nil {
+			return fmt.Errorf("laying out a miniature ComfyUI in %s: %w", folder, err)
+		}
+	}
+	return nil
+}
