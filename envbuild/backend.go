@@ -41,8 +41,16 @@ type received struct {
 	Installer string   `json:"installer"`          // "uv 0.13.9 (PATH)"
 	Left      []string `json:"left_out,omitempty"` // pins that have no wheel for this platform
 	Backend   string   `json:"backend,omitempty"`  // what made the prefix, where it is not the plan's
-	// Activation are the variables that activating a conda prefix sets.
+	// Activation are the variables that the environment's activation scripts set, PathFirst and PathLast the folders
+	// that they put on PATH.
 	Activation map[string]string `json:"activation,omitempty"`
+	PathFirst  []string          `json:"path_first,omitempty"`
+	PathLast   []string          `json:"path_last,omitempty"`
+}
+
+// activate notes what activation scripts have brought about.
+func (r *received) activate(done activated) {
+	r.Activation, r.PathFirst, r.PathLast = done.Variables, done.First, done.Last
 }
 
 // errSameVersions ends an upgrade that found nothing newer.

@@ -198,14 +198,33 @@ func (b *Builder) report(kind, environment, text string) {
 	b.configuration.Report(Event{Time: now(), Kind: kind, Environment: environment, Text: text})
 }
 
-// Check says whether a plan's environment is up to date and, if not, what makes a build necessary. It reads
-// files only.
-func (b *Builder) Check(plan *Plan) (unchanged bool, why []string) {
-	_, _, why = b.check(plan)
-	if len(why) == 0 {
-		why = b.upgrades()
+// Forecast is what a build of a plan would do.
+type Forecast struct {
+	Unchanged bool     `json:"unchanged"`
+	Why       []string `json:"why,omitempty"`   // what makes a build necessary
+	Reuse     string   `json:"reuse,omitempty"` // folder of what would be used in place of a build, ours or comfy-env's
+	Lines     []string `json:"-"`               // about what is there and would not be used
+}
+
+// Check says whether a plan's environment is up to date and, if not, what makes a build necessary and what it would
+// come to. It reads files only.
+func (b *Builder) Check(plan *Plan) Forecast {
+	_, _, why := b.check(plan)
+	upgrades := b.upgrades()
+	forecast := Forecast{Why: append(why, upgrades...)}
+	if len(forecast.Why) == 0 {
+		forecast.Unchanged = true
+		return forecast
 	}
-	return len(why) == 0, why
+	if len(upgrades) > 0 {
+		return forecast
+	}
+	if whole, _ := wholeRevision(b.store.directory(plan), plan.Hash); whole != "" {
+		forecast.Reuse = whole
+	} else if b.store.readRecord(plan) == nil {
+		forecast.Reuse, forecast.Lines = b.comfyEnvCandidates(plan).first()
+	}
+	return forecast
 }
 
 // upgrades is the reason that the caller gives for building what has not changed.
@@ -282,25 +301,11 @@ func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (strin
 	if err := removeIncomplete(directory); err != nil {
 		return "", err
 	}
-	same, _, err := revisions(directory, plan.Hash)
-	if err != nil {
-		return "", err
+	kept, mark := wholeRevision(directory, plan.Hash)
+	if kept != "" && len(upgrades) == 0 {
+		return OutcomeReused, b.adopt(plan, kept, mark, result)
 	}
-	whole := slices.IndexFunc(same, func(candidate string) bool {
-		mark, err := readStamp(candidate)
-		return err == nil && mark.damage(candidate) == ""
-	})
-	kept := ""
-	if whole >= 0 {
-		kept = same[whole]
-		if mark, err = readStamp(kept); err != nil {
-			return "", err
-		}
-		if len(upgrades) == 0 {
-			return OutcomeReused, b.adopt(plan, kept, mark, result)
-		}
-	}
-	if whole < 0 && len(upgrades) == 0 && b.store.readRecord(plan) == nil {
+	if kept == "" && len(upgrades) == 0 && b.store.readRecord(plan) == nil {
 		taken, mark, err := b.takeOver(ctx, plan, directory, result)
 		if err != nil {
 			return "", err
@@ -318,6 +323,20 @@ func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (strin
 		return "", err
 	}
 	return OutcomeBuilt, b.adopt(plan, revision, mark, result)
+}
+
+// wholeRevision is an environment's newest revision of a plan that is complete and has lost nothing since, "" for none.
+func wholeRevision(directory, hash string) (string, *stamp) {
+	candidates, _, err := revisions(directory, hash)
+	if err != nil {
+		return "", nil // making one says why the folder can not be read
+	}
+	for _, candidate := range candidates {
+		if mark, err := readStamp(candidate); err == nil && mark.damage(candidate) == "" {
+			return candidate, mark
+		}
+	}
+	return "", nil
 }
 
 // adopt makes a complete revision the one that is used from now on.

@@ -47,6 +47,43 @@ func comfyEnvTag(plan *Plan) string {
 	return plan.HostStack
 }
 
+// comfyEnvCandidate is an environment of comfy-env's for a plan.
+type comfyEnvCandidate struct {
+	folder string
+	python string // its version
+	reason string // why it does not serve, "" where it does
+}
+
+func (c comfyEnvCandidate) refusal() string {
+	return fmt.Sprintf("comfy-env's environment %s is not used: %s", c.folder, c.reason)
+}
+
+type comfyEnvCandidates []comfyEnvCandidate
+
+// comfyEnvCandidates are the environments that comfy-env has built for a plan.
+func (b *Builder) comfyEnvCandidates(plan *Plan) comfyEnvCandidates {
+	var found comfyEnvCandidates
+	for _, folder := range b.comfyEnvFolders(plan) {
+		if info, err := os.Stat(folder); err == nil && info.IsDir() {
+			candidate := comfyEnvCandidate{folder: folder}
+			candidate.reason, candidate.python = comfyEnvFits(plan, folder)
+			found = append(found, candidate)
+		}
+	}
+	return found
+}
+
+// first is the first that serves, with a line for each before it that does not.
+func (c comfyEnvCandidates) first() (folder string, lines []string) {
+	for _, candidate := range c {
+		if candidate.reason == "" {
+			return candidate.folder, lines
+		}
+		lines = append(lines, candidate.refusal())
+	}
+	return "", lines
+}
+
 // takeOver makes a revision that stands for an environment of comfy-env's. It returns no stamp where there is none
 // that serves, with a line for each that does not.
 func (b *Builder) takeOver(ctx context.Context, plan *Plan, directory string, result *Result) (revision string, mark *stamp, err error) {
@@ -56,14 +93,10 @@ func (b *Builder) takeOver(ctx context.Context, plan *Plan, directory string, re
 		b.report(EventLine, plan.Name, line)
 		return line
 	}
-	for _, folder := range b.comfyEnvFolders(plan) {
-		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-			continue
-		}
-		prefix := pixiPrefix(folder)
-		reason, version := comfyEnvFits(plan, folder)
-		if reason != "" {
-			say("comfy-env's environment %s is not used: %s", folder, reason)
+	for _, candidate := range b.comfyEnvCandidates(plan) {
+		folder, version, prefix := candidate.folder, candidate.python, pixiPrefix(candidate.folder)
+		if candidate.reason != "" {
+			say("%s", candidate.refusal())
 			continue
 		}
 		_, next, err := revisions(directory, plan.Hash)
@@ -74,7 +107,12 @@ func (b *Builder) takeOver(ctx context.Context, plan *Plan, directory string, re
 		if err := os.Mkdir(revision, 0o755); err != nil {
 			return "", nil, fmt.Errorf("making a revision of %s: %w", plan.Name, err)
 		}
-		variables, folders, err := activatePrefix(ctx, plan, prefix, revision, b.configuration.Environ)
+		guard, err := b.guard()
+		if err != nil {
+			return "", nil, errors.Join(err, removeRevision(revision))
+		}
+		done, err := activation{plan: plan, prefix: prefix, folder: revision, environ: b.configuration.Environ, guard: guard,
+			busy: filepath.Join(directory, busyName)}.activate(ctx)
 		if err != nil {
 			if removal := removeRevision(revision); removal != nil || ctx.Err() != nil {
 				return "", nil, errors.Join(ctx.Err(), removal)
@@ -82,11 +120,9 @@ func (b *Builder) takeOver(ctx context.Context, plan *Plan, directory string, re
 			say("comfy-env's environment %s is not used: %v", folder, err)
 			continue
 		}
-		for _, outside := range folders {
-			say("activation puts %s on PATH; workers do not get it", outside)
-		}
+		done.tell(func(format string, arguments ...any) { say(format, arguments...) })
 		line := say("used where comfy-env built it, until the manifest changes: %s", folder)
-		mark, err := stampTakenOver(plan, revision, prefix, version, variables, line)
+		mark, err := stampTakenOver(plan, revision, prefix, version, done, line)
 		if err != nil {
 			return "", nil, errors.Join(err, removeRevision(revision))
 		}
@@ -96,13 +132,15 @@ func (b *Builder) takeOver(ctx context.Context, plan *Plan, directory string, re
 }
 
 // stampTakenOver completes such a revision.
-func stampTakenOver(plan *Plan, revision, prefix, version string, variables map[string]string, line string) (*stamp, error) {
+func stampTakenOver(plan *Plan, revision, prefix, version string, done activated, line string) (*stamp, error) {
 	entries, err := siteEntries(prefix, version)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", prefix, err)
 	}
+	got := received{Installer: "comfy-env", Backend: BackendPixi}
+	got.activate(done)
 	mark := &stamp{Format: storeFormat, PlanHash: plan.Hash, Recipe: plan.Recipe, Inputs: plan.Inputs, Interpreter: condaPython(prefix),
-		Python: version, Received: received{Installer: "comfy-env", Backend: BackendPixi, Activation: variables},
+		Python: version, Received: got,
 		Lines: append(slices.Clone(plan.Lines), line), Entries: entries, BuiltAt: time.Now().UTC()}
 	content, err := json.MarshalIndent(mark, "", "  ")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -42,6 +43,25 @@ func (m *machine) comfyEnv(folder, stack string) string {
 	}
 	writeFile(m.t, filepath.Join(root, "env.stamp.json"), string(stamp))
 	return root
+}
+
+// forecast is what a build of one pack would do.
+func (m *machine) forecast(pack string) Forecast {
+	m.t.Helper()
+	builder, err := NewBuilder(m.config, m.facts())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer builder.Close()
+	work, problems := Discover([]string{pack}, m.facts().Platform)
+	if len(work) != 1 || len(problems) > 0 {
+		m.t.Fatalf("%v %v", work, problems)
+	}
+	plan, err := builder.Plan(work[0])
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return builder.Check(plan)
 }
 
 // treeOf is every file below a folder with its size and time.
@@ -80,7 +100,13 @@ func TestAnEnvironmentOfComfyEnvsIsUsedWhereItStandsUntilItsManifestChanges(t *t
 	m, pack, stack := comfyMachine(t)
 	theirs := m.comfyEnv("one-nodes_"+stack, stack)
 	before := treeOf(t, theirs)
+	if forecast := m.forecast(pack); forecast.Unchanged || forecast.Reuse != theirs || treeOf(t, theirs) != before {
+		t.Errorf("forecast %+v", forecast)
+	}
 	result := m.mustBuild(OutcomeReused, pack)
+	if forecast := m.forecast(pack); !forecast.Unchanged || forecast.Reuse != "" {
+		t.Errorf("forecast %+v", forecast)
+	}
 	if result.Prefix != pixiPrefix(theirs) {
 		t.Fatalf("prefix %s", result.Prefix)
 	}
@@ -100,17 +126,20 @@ func TestAnEnvironmentOfComfyEnvsIsUsedWhereItStandsUntilItsManifestChanges(t *t
 	if environment.Backend != BackendPixi || environment.Prefix != result.Prefix {
 		t.Errorf("%+v", environment)
 	}
-	want := map[string]string{"GDAL_DATA": result.Prefix + "/share/gdal", "MINE": "1", "ARRAYS": "yes"}
+	want := map[string]string{"GDAL_DATA": result.Prefix + "/share/gdal", "ARRAYS": "yes"}
 	if _, err := os.Stat("/bin/bash"); err != nil {
 		delete(want, "ARRAYS")
 	}
 	for name, value := range want {
-		if environment.Variables[name] != value {
-			t.Errorf("%s=%q, want %q", name, environment.Variables[name], value)
+		if environment.Activated[name] != value {
+			t.Errorf("%s=%q, want %q", name, environment.Activated[name], value)
 		}
 	}
-	if len(environment.Variables) != len(want) {
-		t.Errorf("variables %v", environment.Variables)
+	if len(environment.Activated) != len(want) || environment.Variables["MINE"] != "1" {
+		t.Errorf("activated %v, variables %v", environment.Activated, environment.Variables)
+	}
+	if !slices.Equal(environment.PathFirst, []string{"/opt/of/a/script"}) || len(environment.PathLast) > 0 {
+		t.Errorf("folders %v and %v", environment.PathFirst, environment.PathLast)
 	}
 	if err := m.store().MarkUsed(environment); err != nil {
 		t.Fatal(err)
@@ -123,6 +152,9 @@ func TestAnEnvironmentOfComfyEnvsIsUsedWhereItStandsUntilItsManifestChanges(t *t
 		t.Errorf("it was written to:\n%s\nthen\n%s", before, after)
 	}
 	m.pack("one", "[pypi-dependencies]\nsmall = \"*\"\nadded = \"*\"\n")
+	if forecast := m.forecast(pack); forecast.Unchanged || forecast.Reuse != "" {
+		t.Errorf("forecast %+v", forecast)
+	}
 	ours := m.mustBuild(OutcomeBuilt, pack)
 	if !strings.HasPrefix(ours.Prefix, m.store().environments()) || treeOf(t, theirs) != before {
 		t.Errorf("%s", ours.Prefix)

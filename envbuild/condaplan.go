@@ -108,9 +108,6 @@ func (p *Plan) takeConda(parsed *manifest.Manifest, merged merged) error {
 		p.say("system requirement cuda = %q: what the host's torch build needs of the driver", cuda[:len(cuda)-1])
 	}
 	plan.Activation.Env = merged.Activation.Env
-	for _, script := range merged.Activation.Scripts {
-		plan.Activation.Scripts = append(plan.Activation.Scripts, p.absolute(script))
-	}
 	workspace, _ := parsed.PassThrough["workspace"].(map[string]any)
 	for key, value := range workspace {
 		if slices.Contains(workspaceKeysKept, key) {

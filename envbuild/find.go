@@ -29,11 +29,18 @@ type Environment struct {
 	Manifest       string            `json:"manifest"`
 	ComfyUI        string            `json:"comfyui,omitempty"`
 	Variables      map[string]string `json:"variables,omitempty"` // the manifest's, for the worker
-	Options        manifest.Options  `json:"options"`
-	Facts          Facts             `json:"facts"` // of the host it was built for
-	BuiltAt        time.Time         `json:"built_at"`
-	PlanHash       string            `json:"plan_hash"`
-	Backend        string            `json:"backend"` // BackendUV or BackendPixi
+	// Activation is the manifest's [activation.env], in which names of other variables stand for their values. Activated
+	// are the variables that the activation scripts set, PathFirst and PathLast the folders that they put on PATH, before
+	// everything else and after it.
+	Activation map[string]string `json:"activation,omitempty"`
+	Activated  map[string]string `json:"activated,omitempty"`
+	PathFirst  []string          `json:"path_first,omitempty"`
+	PathLast   []string          `json:"path_last,omitempty"`
+	Options    manifest.Options  `json:"options"`
+	Facts      Facts             `json:"facts"` // of the host it was built for
+	BuiltAt    time.Time         `json:"built_at"`
+	PlanHash   string            `json:"plan_hash"`
+	Backend    string            `json:"backend"` // BackendUV or BackendPixi
 }
 
 // Query narrows a search.
@@ -215,6 +222,7 @@ func (s *Store) environment(entry *record) Environment {
 		Name: entry.Name, Stack: entry.Stack, HostStack: entry.HostStack, Revision: entry.Revision, Prefix: entry.Prefix,
 		Python: prefixPython(entry.Prefix), PythonVersion: entry.PythonVersion, PackDirectory: entry.PackDirectory,
 		NodesDirectory: entry.NodesDirectory, Manifest: entry.Manifest, ComfyUI: entry.ComfyUI, Variables: entry.Variables,
+		Activation: entry.Activation, Activated: entry.Activated, PathFirst: entry.PathFirst, PathLast: entry.PathLast,
 		BuiltAt: entry.BuiltAt, PlanHash: entry.PlanHash, Backend: entry.Backend,
 	}
 	// Options and facts were written by this program; what can not be read is as if it had not been set.

@@ -43,7 +43,10 @@ func NewPlan(found manifest.Found, parsed *manifest.Manifest, facts Facts, endpo
 			return nil, err
 		}
 	} else {
-		maps.Copy(plan.Variables, merged.Activation.Env)
+		plan.Activation = merged.Activation.Env
+	}
+	if err := plan.takeScripts(merged, parsed.Activation.ScriptsAt); err != nil {
+		return nil, err
 	}
 	maps.Copy(plan.Variables, parsed.EnvVars)
 

@@ -111,13 +111,19 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory, kept string, 
 	return revision, mark, nil
 }
 
+// guard is the command line that starts a guard.
+func (b *Builder) guard() ([]string, error) {
+	if b.configuration.Guard != nil {
+		return b.configuration.Guard, nil
+	}
+	return guardProgram()
+}
+
 // backend returns what carries plans of that kind out.
 func (b *Builder) backend(name string) (backend, error) {
-	guard, err := b.configuration.Guard, error(nil)
-	if guard == nil {
-		if guard, err = guardProgram(); err != nil {
-			return nil, err
-		}
+	guard, err := b.guard()
+	if err != nil {
+		return nil, err
 	}
 	environ := uvEnviron(b.configuration.Environ, pipPrefix(b.facts))
 	indexes, err := b.packageIndexes(environ)

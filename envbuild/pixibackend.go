@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -35,16 +34,6 @@ func (p *Plan) lockName() string {
 	return lockName
 }
 
-// variables are those of the manifest over those that activating the environment sets.
-func (m *stamp) variables(plan *Plan) map[string]string {
-	if len(m.Received.Activation) == 0 {
-		return plan.Variables
-	}
-	merged := maps.Clone(m.Received.Activation)
-	maps.Copy(merged, plan.Variables)
-	return merged
-}
-
 func (b *pixiBackend) build(ctx context.Context, job *job) (received, error) {
 	tool, err := b.find(ctx, job.line)
 	if err != nil {
@@ -56,7 +45,8 @@ func (b *pixiBackend) build(ctx context.Context, job *job) (received, error) {
 		uvRun: uvRun{backend: &uvBackend{indexes: b.indexes}, job: job}}
 	if job.Lock != "" {
 		locked := job.LockReceived
-		locked.Installer, locked.Activation = result.Installer, nil
+		locked.Installer = result.Installer
+		locked.activate(activated{})
 		err := run.installLocked(ctx, &locked)
 		var failure *BuildError
 		if job.Frozen || !errors.As(err, &failure) {
@@ -204,13 +194,17 @@ func (r *pixiRun) install(ctx context.Context, result *received) error {
 	if err != nil {
 		return err
 	}
-	result.Activation, err = r.activation(output)
-	return err
+	done, err := r.activation(output)
+	if err != nil {
+		return err
+	}
+	done.tell(job.line)
+	result.activate(done)
+	return nil
 }
 
-// activation reads the variables of `pixi shell-hook --json`. What says where the environment is and puts its
-// programs on PATH is left to whoever starts a worker.
-func (r *pixiRun) activation(lines []string) (map[string]string, error) {
+// activation reads what `pixi shell-hook --json` sets.
+func (r *pixiRun) activation(lines []string) (activated, error) {
 	for _, line := range lines {
 		var hook struct {
 			Variables map[string]string `json:"environment_variables"`
@@ -218,26 +212,9 @@ func (r *pixiRun) activation(lines []string) (map[string]string, error) {
 		if !strings.HasPrefix(strings.TrimSpace(line), "{") || json.Unmarshal([]byte(line), &hook) != nil || hook.Variables == nil {
 			continue
 		}
-		variables := map[string]string{}
-		for name, value := range hook.Variables {
-			if !activationNoise(name) && environValue(r.backend.environ, name) != value {
-				variables[name] = value
-			}
-		}
-		for _, folder := range foreignFolders(environValue(mapEnviron(hook.Variables), "PATH"), r.backend.environ, r.job.Prefix) {
-			r.job.line("activation puts %s on PATH; workers do not get it", folder)
-		}
-		return variables, nil
+		return changedBy(hook.Variables, r.backend.environ, r.job.Prefix), nil
 	}
-	return nil, fmt.Errorf("activating %s: pixi shell-hook --json printed no variables", r.job.Plan.Name)
-}
-
-func mapEnviron(variables map[string]string) []string {
-	var environ []string
-	for name, value := range variables {
-		environ = append(environ, name+"="+value)
-	}
-	return environ
+	return activated{}, fmt.Errorf("activating %s: pixi shell-hook --json printed no variables", r.job.Plan.Name)
 }
 
 // activationNoise are variables of a shell or of pixi's own that mean nothing to a worker, or that its plan sets.
@@ -245,19 +222,6 @@ func activationNoise(name string) bool {
 	upper := strings.ToUpper(name)
 	return strings.HasPrefix(upper, "PIXI_") || strings.HasPrefix(upper, "CONDA_") ||
 		slices.Contains([]string{"PATH", "PS1", "PROMPT", "PWD", "OLDPWD", "SHLVL", "_", "INIT_CWD"}, upper)
-}
-
-// foreignFolders are the folders of a PATH that are neither the caller's nor the environment's.
-func foreignFolders(path string, environ []string, prefix string) []string {
-	known := filepath.SplitList(environValue(environ, "PATH"))
-	var foreign []string
-	for _, folder := range filepath.SplitList(path) {
-		inside := folder == prefix || strings.HasPrefix(folder, prefix+string(filepath.Separator))
-		if folder != "" && !inside && !slices.Contains(known, folder) {
-			foreign = append(foreign, folder)
-		}
-	}
-	return foreign
 }
 
 // pixi runs one command of pixi under a guard, logs its output and returns its lines.

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -70,14 +71,12 @@ func TestAManifestThatNeedsCondaIsBuiltWithPixi(t *testing.T) {
 	if environment.Backend != BackendPixi || environment.Python != filepath.Join(result.Prefix, "bin", "python") {
 		t.Errorf("%+v", environment)
 	}
-	want := map[string]string{"GDAL_DATA": result.Prefix + "/share/gdal", "FROM_SCRIPT": "$kept as it is", "MINE": "1"}
-	for name, value := range want {
-		if environment.Variables[name] != value {
-			t.Errorf("%s=%q, want %q", name, environment.Variables[name], value)
-		}
+	want := map[string]string{"GDAL_DATA": result.Prefix + "/share/gdal", "FROM_SCRIPT": "$kept as it is"}
+	if !maps.Equal(environment.Activated, want) || environment.Variables["MINE"] != "1" {
+		t.Errorf("activated %v, want %v; variables %v", environment.Activated, want, environment.Variables)
 	}
-	if len(environment.Variables) != len(want) {
-		t.Errorf("variables %v", environment.Variables)
+	if !slices.Equal(environment.PathFirst, []string{"/opt/of/a/script"}) {
+		t.Errorf("folders %v", environment.PathFirst)
 	}
 	if !m.said(EventLine, "activation puts /opt/of/a/script on PATH") || !m.said(EventStep, "installing 4 packages, 2 MiB from conda") {
 		t.Errorf("lines %q, steps %q", m.texts(EventLine), m.texts(EventStep))

@@ -39,9 +39,11 @@ type Plan struct {
 	// Lines say what was decided or replaced, each with its reason.
 	Lines []string `json:"lines"`
 
-	// Variables and Options are for the worker; they change nothing on disk.
-	Variables map[string]string `json:"variables,omitempty"`
-	Options   manifest.Options  `json:"options"`
+	// Variables, Activation and Options are for the worker; they change nothing on disk. Names in the values of
+	// Activation stand for other variables.
+	Variables  map[string]string `json:"variables,omitempty"`
+	Activation map[string]string `json:"activation,omitempty"`
+	Options    manifest.Options  `json:"options"`
 
 	facts Facts
 }
@@ -66,6 +68,8 @@ type Recipe struct {
 	Installer InstallerPlan `json:"installer"`
 	// Conda is what comes from conda channels; nil with the uv backend.
 	Conda *CondaPlan `json:"conda,omitempty"`
+	// Scripts are the manifest's activation scripts; with the pixi backend they are in Conda.
+	Scripts []string `json:"scripts,omitempty"`
 	// Local are hashes of the local files that requirements name, by path.
 	Local map[string]string `json:"local,omitempty"`
 }

@@ -22,6 +22,9 @@ func planOf(t *testing.T, text string, facts Facts, endpoints Endpoints) (*Plan,
 	if manifest.HasErrors(problems) {
 		t.Fatalf("the test's own manifest: %+v", problems)
 	}
+	for _, script := range parsed.Activation.Scripts {
+		writeFile(t, filepath.Join(found.NodesDirectory, script), "")
+	}
 	return NewPlan(found, parsed, facts, endpoints)
 }
 

@@ -90,6 +90,10 @@ type record struct {
 	Prefix         string            `json:"prefix"`
 	PythonVersion  string            `json:"python_version"`
 	Variables      map[string]string `json:"variables,omitempty"`
+	Activation     map[string]string `json:"activation,omitempty"`
+	Activated      map[string]string `json:"activated,omitempty"`
+	PathFirst      []string          `json:"path_first,omitempty"`
+	PathLast       []string          `json:"path_last,omitempty"`
 	Options        json.RawMessage   `json:"options"`
 	Host           string            `json:"host"`        // file name in hosts/
 	HostPython     string            `json:"host_python"` // the host's interpreter
@@ -141,7 +145,8 @@ func (s *Store) writeRecord(plan *Plan, revision string, mark *stamp, host strin
 		Format: storeFormat, Name: plan.Name, Stack: plan.Stack, HostStack: plan.HostStack,
 		PackDirectory: plan.PackDirectory, NodesDirectory: plan.NodesDirectory, Manifest: plan.Manifest,
 		ComfyUI: plan.facts.ComfyUI.Directory, PlanHash: plan.Hash, Backend: cmp.Or(mark.Received.Backend, plan.Recipe.Backend), Inputs: plan.Inputs, Revision: filepath.Base(revision),
-		Prefix: prefixOf(revision), PythonVersion: mark.Python, Variables: mark.variables(plan), Options: options,
+		Prefix: prefixOf(revision), PythonVersion: mark.Python, Variables: plan.Variables, Options: options,
+		Activation: plan.Activation, Activated: mark.Received.Activation, PathFirst: mark.Received.PathFirst, PathLast: mark.Received.PathLast,
 		Host: host, HostPython: plan.facts.Python.Executable, BuiltAt: mark.BuiltAt,
 	}
 	content, err := json.MarshalIndent(entry, "", "  ")

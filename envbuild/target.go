@@ -78,9 +78,6 @@ func mergeTargets(parsed *manifest.Manifest, platform PlatformFacts) merged {
 			maps.Copy(result.Activation.Env, target.Activation.Env)
 		}
 	}
-	if len(result.Activation.Scripts) > 0 {
-		result.conda = append(result.conda, fmt.Sprintf("[activation] scripts (%s)", strings.Join(result.Activation.Scripts, ", ")))
-	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		result.requirements = append(result.requirements, byName[name])
 	}

@@ -84,7 +84,7 @@ func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
 		return result, err
 	}
 	if recipe.empty() {
-		return result, nil
+		return result, run.activate(ctx, &result)
 	}
 	if job.Lock == "" {
 		if err := run.resolve(ctx, recipe, &result); err != nil {
@@ -93,6 +93,7 @@ func (b *uvBackend) build(ctx context.Context, job *job) (received, error) {
 		return result, run.install(ctx, &result)
 	}
 	result = job.LockReceived
+	result.activate(activated{})
 	result.Installer = fmt.Sprintf("uv %s (%s)", tool.Version, tool.Source)
 	err = run.installLocked(ctx, recipe, &result)
 	var failure *BuildError
@@ -132,7 +133,28 @@ func (r *uvRun) install(ctx context.Context, result *received) error {
 		"--python", r.job.Interpreter.Executable); err != nil {
 		return err
 	}
-	return r.verify(result)
+	if err := r.verify(result); err != nil {
+		return err
+	}
+	return r.activate(ctx, result)
+}
+
+// activate runs the manifest's activation scripts once and records what they set; [activation.env] is left to the
+// start of a worker.
+func (r *uvRun) activate(ctx context.Context, result *received) error {
+	job := r.job
+	if len(job.Plan.scripts()) == 0 {
+		return nil
+	}
+	job.step("recording what activation sets")
+	done, err := activation{plan: job.Plan, prefix: job.Prefix, folder: job.Revision, environ: r.environ, guard: r.backend.guard, busy: job.Busy,
+		log: func(line string) { fmt.Fprintln(job.Log, line) }}.activate(ctx)
+	if err != nil {
+		return fmt.Errorf("building %s: %w", job.Plan.Name, err)
+	}
+	done.tell(job.line)
+	result.activate(done)
+	return nil
 }
 
 // resolve decides what the plan leaves to the indexes and writes the lock file.

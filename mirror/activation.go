@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -12,29 +13,39 @@ var reference = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_]
 var windowsReference = regexp.MustCompile(`%([A-Za-z_][A-Za-z0-9_()]*)%`)
 
 // addPrefix offers what activating the environment means: its programs come first on a PATH that otherwise stays
-// whole.
-func (b *builder) addPrefix(backend string) {
+// whole, but for the folders that its activation scripts add.
+func (b *builder) addPrefix(input Input) {
 	if b.os == "windows" || b.os == "darwin" {
 		b.offer("KMP_DUPLICATE_LIB_OK", "TRUE", rankDefault, FromDefault, "several packages bring an OpenMP of their own")
 	}
 	if b.prefix == "" {
 		return
 	}
-	if backend == "pixi" {
+	if input.Backend == "pixi" {
 		b.offer("CONDA_PREFIX", b.prefix, rankFact, FromDefault, "")
 	} else {
 		b.offer("VIRTUAL_ENV", b.prefix, rankFact, FromDefault, "")
 	}
-	folders := strings.Join(b.programFolders(backend), b.listSeparator())
-	const note = "the environment's own programs come first"
-	current, found := b.value("PATH")
-	if !found {
-		b.offer("PATH", folders, rankFact, FromDefault, note)
-		return
+	folders := slices.Concat(b.pathFolders(input.FirstFolders), b.programFolders(input.Backend))
+	last := b.pathFolders(input.LastFolders)
+	note := "the environment's own programs come first"
+	if len(input.FirstFolders)+len(input.LastFolders) > 0 {
+		note = "the environment's own programs come first, with the folders that its activation scripts add"
 	}
-	name := b.names[b.key("PATH")]
-	b.drop("PATH")
-	b.offer(name, folders+b.listSeparator()+current.value, rankFact, current.source, note)
+	name, source := "PATH", FromDefault
+	if current, found := b.value("PATH"); found {
+		name, source = b.names[b.key("PATH")], current.source
+		folders = append(folders, current.value)
+		b.drop("PATH")
+	}
+	b.offer(name, strings.Join(append(folders, last...), b.listSeparator()), rankFact, source, note)
+}
+
+// pathFolders are those that can stand on a PATH.
+func (b *builder) pathFolders(folders []string) []string {
+	return slices.DeleteFunc(slices.Clone(folders), func(folder string) bool {
+		return folder == "" || strings.Contains(folder, b.listSeparator()) || strings.ContainsRune(folder, 0)
+	})
 }
 
 // programFolders are the folders with programs of an environment, in the order in which activation puts them.

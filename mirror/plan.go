@@ -28,9 +28,14 @@ type Input struct {
 	// itself. Nil where it is not known.
 	ShellEnviron []string
 	Host         HostState
-	// EnvironmentVariables are [env_vars] of the pack's manifest, Activation is its [activation.env].
+	// EnvironmentVariables are [env_vars] of the pack's manifest, Activation is its [activation.env], in which names of
+	// other variables stand for their values.
 	EnvironmentVariables map[string]string
 	Activation           map[string]string
+	// Activated are the variables that the environment's activation scripts set, FirstFolders and LastFolders the folders
+	// that they put on PATH, before everything else and after it.
+	Activated                 map[string]string
+	FirstFolders, LastFolders []string
 	// SerializerFiles are the pack's serializer modules.
 	SerializerFiles []string
 	// Prefix is the directory of the worker's Python environment, Backend what built it: "uv" or "pixi".
@@ -92,12 +97,13 @@ type Reflection struct {
 func Plan(input Input) Reflection {
 	b := newBuilder(input.OS, input.Prefix)
 	b.addHostEnviron(input.HostEnviron, input.ShellEnviron)
+	b.addActivated(input.Activated)
 	b.addManifest(input.Activation, input.EnvironmentVariables)
 	b.addIdentity(input)
 	b.addPager(input.Host)
 	b.addLogLevel(input.Host)
 	flags := b.addFlags(input.Host)
-	b.addPrefix(input.Backend)
+	b.addPrefix(input)
 	return Reflection{
 		Variables: b.resolved(),
 		Flags:     flags,

@@ -309,6 +309,29 @@ func TestActivationExpandsReferencesAndYieldsToEnvVars(t *testing.T) {
 	}
 }
 
+func TestWhatActivationScriptsSetIsBelowWhatTheManifestSaysAndTheirFoldersAreOnPath(t *testing.T) {
+	t.Parallel()
+	reflection := Plan(Input{
+		OS: "linux", Prefix: "/e/p", Backend: "uv", HostEnviron: []string{"PATH=/usr/bin", "MODE=host", "ROOT=/h"},
+		Activated:            map[string]string{"MODE": "scripts", "ROOT": "/opt/$HOME", "TONE": "scripts", "PYTHONHOME": "/x"},
+		Activation:           map[string]string{"DATA": "$ROOT/data", "TONE": "table"},
+		EnvironmentVariables: map[string]string{"TONE": "variables"},
+		FirstFolders:         []string{"/opt/first", "/with:colon", ""}, LastFolders: []string{"/opt/last"},
+	})
+	got := values(reflection)
+	for name, want := range map[string]string{
+		"MODE": "scripts", "ROOT": "/opt/$HOME", "DATA": "/opt/$HOME/data", "TONE": "variables", "VIRTUAL_ENV": "/e/p",
+		"PATH": "/opt/first:/e/p/bin:/usr/bin:/opt/last",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+	if withheldReason(reflection, "PYTHONHOME", false) == "" {
+		t.Error("scripts may not set PYTHONHOME either")
+	}
+}
+
 func TestSerializerFilesAreAListOfTheirPlatform(t *testing.T) {
 	t.Parallel()
 	for os, want := range map[string]string{"linux": "a.py:b.py", "windows": "a.py;b.py"} {

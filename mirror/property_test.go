@@ -71,6 +71,7 @@ func drawInput(t *rapid.T) Input {
 		ShellEnviron:         drawEnviron(t, "shell"),
 		EnvironmentVariables: drawTable(t, "env_vars"),
 		Activation:           drawTable(t, "activation"),
+		Activated:            drawTable(t, "activated"),
 		Prefix:               rapid.SampledFrom([]string{"", "/e/p", `C:\e\p`}).Draw(t, "prefix"),
 		Backend:              rapid.SampledFrom([]string{"uv", "pixi"}).Draw(t, "backend"),
 		Worker:               rapid.SampledFrom([]string{"", "00ff"}).Draw(t, "worker"),
@@ -124,7 +125,7 @@ func TestNothingVanishesAndNothingForbiddenPasses(t *testing.T) {
 				t.Fatalf("the host's %s vanished", name)
 			}
 		}
-		for _, table := range []map[string]string{input.EnvironmentVariables, input.Activation} {
+		for _, table := range []map[string]string{input.EnvironmentVariables, input.Activation, input.Activated} {
 			for name := range table {
 				if !accounted.has(b.key(name)) {
 					t.Fatalf("the pack's %q vanished", name)

@@ -119,25 +119,30 @@ func (b *builder) addHostEnviron(host, shell []string) {
 	}
 }
 
-// addManifest offers the pack's own variables. [env_vars] outranks [activation.env].
+// addActivated offers what activation scripts set.
+func (b *builder) addActivated(variables map[string]string) {
+	b.addTable(variables, "the environment's activation scripts")
+}
+
+// addManifest offers the pack's own variables. [env_vars] outranks [activation.env], and both what scripts set.
 func (b *builder) addManifest(activation, environmentVariables map[string]string) {
-	expanded := b.expandActivation(activation)
-	for _, table := range []struct {
-		variables map[string]string
-		note      string
-	}{{expanded, "[activation.env]"}, {environmentVariables, "[env_vars]"}} {
-		for _, name := range sortedNames(table.variables) {
-			value := table.variables[name]
-			reason := forbiddenReason(b.key(name))
-			if reason == "" {
-				reason = unusableReason(name, value)
-			}
-			if reason != "" {
-				b.withhold(name, FromManifest, reason)
-				continue
-			}
-			b.offer(name, value, rankManifest, FromManifest, table.note)
+	b.addTable(b.expandActivation(activation), "[activation.env]")
+	b.addTable(environmentVariables, "[env_vars]")
+}
+
+// addTable offers variables of the pack's.
+func (b *builder) addTable(variables map[string]string, note string) {
+	for _, name := range sortedNames(variables) {
+		value := variables[name]
+		reason := forbiddenReason(b.key(name))
+		if reason == "" {
+			reason = unusableReason(name, value)
 		}
+		if reason != "" {
+			b.withhold(name, FromManifest, reason)
+			continue
+		}
+		b.offer(name, value, rankManifest, FromManifest, note)
 	}
 }
 

@@ -11,10 +11,12 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
 )
 
-// Environments finds what was built. envbuild.Store implements it.
+// Environments finds what was built, and hears what is used. envbuild.Store implements it.
 type Environments interface {
 	Find(name string, query envbuild.Query) (envbuild.Environment, error)
 	List(query envbuild.Query) ([]envbuild.Environment, error)
+	// MarkUsed notes that an environment is in use at this moment.
+	MarkUsed(environment envbuild.Environment) error
 }
 
 // Config is everything that a daemon is told. Zero durations switch the limit off unless their comment says otherwise.

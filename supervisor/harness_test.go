@@ -96,6 +96,8 @@ func (l listedEnvironments) Find(name string, query envbuild.Query) (envbuild.En
 
 func (l listedEnvironments) List(envbuild.Query) ([]envbuild.Environment, error) { return l, nil }
 
+func (l listedEnvironments) MarkUsed(envbuild.Environment) error { return nil }
+
 // python finds the interpreter that workers of tests use.
 var python = sync.OnceValues(func() (string, error) {
 	for _, name := range []string{"python3", "python"} {

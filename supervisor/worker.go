@@ -112,7 +112,21 @@ func (d *Daemon) attend(w *worker, process spawn.Worker) {
 	exit := process.Exit()
 	d.exited(w, &exit)
 	<-process.Done()
+	d.markUsed(w)
 	d.settle(w)
+}
+
+// markUsed notes that a worker's environment is used, so that nobody deletes it as long unused.
+func (d *Daemon) markUsed(w *worker) {
+	d.mu.Lock()
+	environment := w.environment
+	d.mu.Unlock()
+	if environment.Prefix == "" {
+		return // of a worker that was adopted
+	}
+	if err := d.config.Environments.MarkUsed(environment); err != nil {
+		d.log.Warn().Err(err).Str("environment", environment.Name).Msg("the use of an environment is not noted")
+	}
 }
 
 // awaitPredecessor waits for what is left of the generation before, so that two of them never share a machine's memory;
@@ -146,6 +160,7 @@ func (d *Daemon) start(w *worker) (spawn.Worker, bool) {
 		}
 		return nil, false
 	}
+	d.markUsed(w)
 	stopped := d.takeProcess(w, process)
 	if stopped { // the request to stop found no process to end
 		d.goSafely(func() { d.end(w, true) })
@@ -265,6 +280,10 @@ func (d *Daemon) mirrorInput(w *worker, s *session, environment envbuild.Environ
 		ShellEnviron:         startEnviron(s.process),
 		Host:                 state,
 		EnvironmentVariables: environment.Variables,
+		Activation:           environment.Activation,
+		Activated:            environment.Activated,
+		FirstFolders:         environment.PathFirst,
+		LastFolders:          environment.PathLast,
 		Prefix:               environment.Prefix,
 		Backend:              environment.Backend,
 		Worker:               w.id,

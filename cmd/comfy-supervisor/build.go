@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,12 +143,11 @@ func buildConfiguration(app *application, loaded *settings.Settings, jobs int, r
 // dryRun prints plans.
 func (app *application) dryRun(builder *envbuild.Builder, flags buildFlags, work []envbuild.Work) error {
 	type planned struct {
-		Environment string         `json:"environment"`
-		Manifest    string         `json:"manifest"`
-		Unchanged   bool           `json:"unchanged"`
-		Why         []string       `json:"why,omitempty"`
-		Plan        *envbuild.Plan `json:"plan,omitempty"`
-		Error       string         `json:"error,omitempty"`
+		Environment string `json:"environment"`
+		Manifest    string `json:"manifest"`
+		envbuild.Forecast
+		Plan  *envbuild.Plan `json:"plan,omitempty"`
+		Error string         `json:"error,omitempty"`
 	}
 	var plans []planned
 	code := exitOK
@@ -162,7 +162,7 @@ func (app *application) dryRun(builder *envbuild.Builder, flags buildFlags, work
 			}
 		} else {
 			entry.Plan = plan
-			entry.Unchanged, entry.Why = builder.Check(plan)
+			entry.Forecast = builder.Check(plan)
 		}
 		plans = append(plans, entry)
 	}
@@ -172,7 +172,7 @@ func (app *application) dryRun(builder *envbuild.Builder, flags buildFlags, work
 		}
 	} else {
 		for _, entry := range plans {
-			printPlan(app.stdout, entry.Plan, entry.Environment, entry.Unchanged, entry.Why, entry.Error)
+			printPlan(app.stdout, entry.Plan, entry.Environment, entry.Forecast, entry.Error)
 		}
 	}
 	if code != exitOK {
@@ -182,20 +182,23 @@ func (app *application) dryRun(builder *envbuild.Builder, flags buildFlags, work
 }
 
 // printPlan prints one plan for a person.
-func printPlan(out io.Writer, plan *envbuild.Plan, name string, unchanged bool, why []string, failure string) {
+func printPlan(out io.Writer, plan *envbuild.Plan, name string, forecast envbuild.Forecast, failure string) {
 	if plan == nil {
 		fmt.Fprintf(out, "%s: %s\n", name, failure)
 		return
 	}
 	state := "unchanged"
-	if !unchanged {
+	switch {
+	case forecast.Reuse != "":
+		state = "to be used where it is, " + forecast.Reuse
+	case !forecast.Unchanged:
 		state = "to be built"
 	}
 	fmt.Fprintf(out, "%s (%s): %s\n", name, plan.Stack, state)
-	for _, reason := range why {
+	for _, reason := range forecast.Why {
 		fmt.Fprintf(out, "  because %s\n", reason)
 	}
-	for _, line := range plan.Lines {
+	for _, line := range slices.Concat(forecast.Lines, plan.Lines) {
 		fmt.Fprintf(out, "  %s\n", line)
 	}
 	for _, requirement := range plan.Recipe.Requirements {
