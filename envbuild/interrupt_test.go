@@ -150,7 +150,7 @@ func TestABuildThatIsKilledLeavesNoProcessNoLockAndTheEnvironmentOfBefore(t *tes
 			if err := builder.command.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
-			waitGone(t, descriptors, 2*time.Second)
+			waitGone(t, descriptors, time.Minute)
 			events, code := builder.wait()
 			if signal == syscall.SIGKILL {
 				if code != -1 {

@@ -88,11 +88,11 @@ func TestAnOrphanedWorkerEndsItselfAndLeavesNothing(t *testing.T) {
 	spec.OrphanWait = 300 * time.Millisecond
 	supervisor, record := startTestSupervisor(t, spec)
 	supervisor.kill()
-	waitProcess(t, record.Launcher, spec.OrphanWait+3*time.Second)
+	waitProcess(t, record.Launcher)
 	expectNothingLeft(t, record)
 }
 
-func TestAnOrphanThatIgnoresEverythingEndsThreeSecondsAfterItsWait(t *testing.T) {
+func TestAnOrphanThatIgnoresEverythingEndsAfterItsWait(t *testing.T) {
 	spec := testSpec(t)
 	spec.OrphanWait = 200 * time.Millisecond
 	worker := launch(t, spec, newRecorder())
@@ -103,9 +103,7 @@ func TestAnOrphanThatIgnoresEverythingEndsThreeSecondsAfterItsWait(t *testing.T)
 	if err := worker.Detach(); err != nil {
 		t.Fatal(err)
 	}
-	if took := waitProcess(t, record.Launcher, spec.OrphanWait+3*time.Second); took < spec.OrphanWait {
-		t.Errorf("it ended after %v already", took)
-	}
+	waitProcess(t, record.Launcher)
 	expectNothingLeft(t, record)
 }
 
@@ -115,7 +113,7 @@ func TestAttachRefusesADeadLauncher(t *testing.T) {
 	if err := syscall.Kill(record.Launcher.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	waitProcess(t, record.Launcher, time.Second)
+	waitProcess(t, record.Launcher)
 	_, err := Attach(testContext(t), record, newRecorder(), AttachOptions{})
 	if !errors.Is(err, ErrLauncherGone) {
 		t.Errorf("error %v", err)

@@ -111,7 +111,7 @@ func TestAKilledLauncherTakesItsTreeAlong(t *testing.T) {
 	if err := syscall.Kill(record.Launcher.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	waitProcess(t, record.Python, time.Second) // the parent-death signal
+	waitProcess(t, record.Python) // the parent-death signal
 	expectGone(t, call)
 	if exit := waitDone(t, worker); exit.Reason != "its launcher died" {
 		t.Errorf("exit %v, stderr %q", exit, exit.Stderr)
@@ -131,14 +131,12 @@ func TestADoubleForkedGrandchildEndsWithAStop(t *testing.T) {
 		{"with a cleared environment", anything{"cleared": true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			worker := launch(t, testSpec(t), newRecorder())
+			spec := testSpec(t)
+			spec.StopGrace = time.Hour // which nobody waits for once Python has ended politely
+			worker := launch(t, spec, newRecorder())
 			below := grandchildren(t, worker, test.params)
-			begin := time.Now()
 			if err := worker.Stop(testContext(t)); err != nil {
 				t.Fatal(err)
-			}
-			if took := time.Since(begin); took > 2*time.Second {
-				t.Errorf("stopping took %v", took)
 			}
 			expectDead(t, below)
 			expectNothingLeft(t, worker.Record())
@@ -215,13 +213,14 @@ func TestAStopWhoseCallerGivesUpGoesOn(t *testing.T) {
 	expectNothingLeft(t, worker.Record())
 }
 
-func TestTheDeathOfTheHostEndsAComputingWorkerWithinASecond(t *testing.T) {
+func TestTheDeathOfTheHostEndsAComputingWorkerAtOnce(t *testing.T) {
 	host := exec.Command("sleep", "600")
 	if err := host.Start(); err != nil {
 		t.Fatal(err)
 	}
 	spec := testSpec(t)
 	spec.Host = identify(t, host.Process.Pid)
+	spec.StopGrace = time.Hour // nothing here is polite
 	r := newRecorder()
 	worker := launch(t, spec, r)
 	below := grandchildren(t, worker, anything{"keep": true, "ignore_term": true})
@@ -229,7 +228,7 @@ func TestTheDeathOfTheHostEndsAComputingWorkerWithinASecond(t *testing.T) {
 	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	waitProcess(t, worker.Record().Python, time.Second)
+	waitProcess(t, worker.Record().Python)
 	_ = host.Wait()
 	if exit := waitDone(t, worker); exit.Signal != "SIGKILL" || exit.Reason != "its host died" {
 		t.Errorf("exit %v, stderr %q", exit, exit.Stderr)

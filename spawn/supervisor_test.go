@@ -128,21 +128,19 @@ func (s *testSupervisor) leave(t *testing.T) {
 	}
 }
 
-// waitProcess waits for a process's end and returns how long it took.
-func waitProcess(t *testing.T, process Process, limit time.Duration) time.Duration {
+// waitProcess waits for a process's end.
+func waitProcess(t *testing.T, process Process) {
 	t.Helper()
-	begin := time.Now()
 	watch, err := WatchProcess(process)
 	if err != nil {
-		return 0 // over already
+		return // over already
 	}
 	defer watch.Close()
 	select {
 	case <-watch.Done():
-	case <-time.After(limit):
-		t.Fatalf("%v lives after %v", process, limit)
+	case <-time.After(testLimit):
+		t.Fatalf("%v lives after %v", process, testLimit)
 	}
-	return time.Since(begin)
 }
 
 func identify(t *testing.T, pid int) Process {

@@ -81,7 +81,7 @@ func TestAnAdoptedZombieIsReaped(t *testing.T) {
 	if err := syscall.Kill(record.Launcher.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	waitProcess(t, record.Python, time.Second)
+	waitProcess(t, record.Python)
 	for _, process := range below {
 		if err := syscall.Kill(process.PID, syscall.SIGKILL); err != nil {
 			t.Error(err)

@@ -180,22 +180,19 @@ func startHost(t *testing.T, options testOptions, arguments ...string) (*exec.Cm
 	return host, bufio.NewReader(output), input
 }
 
-func TestTheDeathOfAHostEndsItsWorkersWithinASecond(t *testing.T) {
+func TestTheDeathOfAHostEndsItsWorkersWithoutWaitingForItsReturn(t *testing.T) {
 	options := newTestOptions(t)
+	options.Reconnect, options.Orphan, options.StopGrace = time.Hour, time.Hour, time.Hour
 	daemon := startDaemon(t, options)
 	path := marker(t)
 	host, _, _ := startHost(t, options, "Orphan", fmt.Sprintf(`{"marker": %q}`, path))
 	grandchild := atoi(t, awaitFile(t, path))
 	worker := daemon.worker()
-	killed := time.Now()
 	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	for _, pid := range []int{worker.PythonPID, grandchild} {
 		awaitEnd(t, pid, waitLong)
-	}
-	if took := time.Since(killed); took > time.Second {
-		t.Errorf("its workers lived %s longer", took)
 	}
 	awaitEnd(t, worker.LauncherPID, waitLong) // a launcher built with -race sleeps for a second at its exit
 	eventually(t, "the end of the session", func() bool {
@@ -285,12 +282,8 @@ func TestWorkersOfASupervisorThatDoesNotReturnEndByThemselves(t *testing.T) {
 	if err := daemon.command.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	killed := time.Now()
 	for _, pid := range []int{worker.PythonPID, grandchild, worker.LauncherPID} {
 		awaitEnd(t, pid, waitLong)
-	}
-	if took := time.Since(killed); took > options.Orphan+3*time.Second {
-		t.Errorf("they lived %s longer", took)
 	}
 	startDaemon(t, options) // clears away what is left on disk, which its end checks
 }
@@ -312,7 +305,7 @@ func TestWhatALauncherAndASupervisorLeaveWhenBothAreKilledIsRemovedAtTheNextStar
 	_ = daemon.command.Wait()
 	startDaemon(t, options)
 	for _, pid := range []int{worker.PythonPID, grandchild, worker.LauncherPID} {
-		awaitEnd(t, pid, time.Second)
+		awaitEnd(t, pid, waitLong)
 	}
 }
 
@@ -407,7 +400,7 @@ func TestAStopEndsASuspendedWorker(t *testing.T) {
 	if stopped, err := client.Stop(testContext(t), api.StopParams{Environment: "pack"}); err != nil || len(stopped) != 1 {
 		t.Fatalf("stop: %v, %v", stopped, err)
 	}
-	awaitEnd(t, python, time.Second)
+	awaitEnd(t, python, waitLong)
 	mustCall(t, client, "Echo", nil)
 }
 
@@ -425,6 +418,6 @@ func TestAStopEndsAWorkerWhoseLauncherIsSuspended(t *testing.T) {
 		t.Fatalf("stop: %v, %v", stopped, err)
 	}
 	t.Logf("it took %s", time.Since(begun))
-	awaitEnd(t, python, time.Second)
+	awaitEnd(t, python, waitLong)
 	mustCall(t, client, "Echo", nil)
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 )
 
@@ -91,7 +93,7 @@ func (o outcome) failure() string {
 	return ""
 }
 
-func (s *server) http(t *testing.T, method, path string, body any) (int, []byte) {
+func (s *server) http(t testing.TB, method, path string, body any) (int, []byte) {
 	t.Helper()
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -114,7 +116,7 @@ func (s *server) http(t *testing.T, method, path string, body any) (int, []byte)
 }
 
 // submit has ComfyUI run a prompt.
-func (s *server) submit(t *testing.T, prompt graph) (id string) {
+func (s *server) submit(t testing.TB, prompt graph) (id string) {
 	t.Helper()
 	status, said := s.http(t, http.MethodPost, "/prompt", map[string]any{"prompt": prompt})
 	var answer struct {
@@ -127,7 +129,7 @@ func (s *server) submit(t *testing.T, prompt graph) (id string) {
 }
 
 // await waits for the end of a prompt. ComfyUI tells it to websockets, which need no library here: its history is asked.
-func (s *server) await(t *testing.T, id string, limit time.Duration) outcome {
+func (s *server) await(t testing.TB, id string, limit time.Duration) outcome {
 	t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -145,13 +147,13 @@ func (s *server) await(t *testing.T, id string, limit time.Duration) outcome {
 	return outcome{}
 }
 
-func (s *server) run(t *testing.T, prompt graph) outcome {
+func (s *server) run(t testing.TB, prompt graph) outcome {
 	t.Helper()
 	return s.await(t, s.submit(t, prompt), time.Minute)
 }
 
 // pipe is a named pipe that a node writes its process's number into when it begins.
-func pipe(t *testing.T) (path string, begun <-chan int) {
+func pipe(t testing.TB) (path string, begun <-chan int) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -176,7 +178,7 @@ func pipe(t *testing.T) (path string, begun <-chan int) {
 	return path, number
 }
 
-func receive(t *testing.T, s *server, begun <-chan int) int {
+func receive(t testing.TB, s *server, begun <-chan int) int {
 	t.Helper()
 	select {
 	case pid := <-begun:
@@ -190,21 +192,25 @@ func receive(t *testing.T, s *server, begun <-chan int) int {
 	return 0
 }
 
-// goneWithin waits for the end of a process that is no child of this one.
-func goneWithin(t *testing.T, pid int, limit time.Duration) {
+// awaitEnd waits for the end of a process that is no child of this one.
+func awaitEnd(t testing.TB, pid int) {
 	t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); <-ticker.C {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return
-		}
+	watch, err := spawn.WatchProcess(spawn.Process{PID: pid})
+	if errors.Is(err, spawn.ErrProcessGone) {
+		return
 	}
-	t.Errorf("process %d lives %s after its host's end", pid, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	select {
+	case <-watch.Done():
+	case <-time.After(time.Minute):
+		t.Errorf("process %d goes on", pid)
+	}
 }
 
-func (i *installation) status(t *testing.T) api.Status {
+func (i *installation) status(t testing.TB) api.Status {
 	t.Helper()
 	command := i.command(t.Context(), "status", "--json")
 	said, err := command.Output()
@@ -379,6 +385,8 @@ func TestAPromptDuringTheEndOfTheSupervisorEndsAndTheNextOneWorks(t *testing.T) 
 func TestWorkersEndWithTheirComfyUIHoweverItEnds(t *testing.T) {
 	made := install(t)
 	made.addPacks(t, "faults", "again")
+	// Their end is seen, and no time limit waited for.
+	made.environ = append(made.environ, "COMFY_SUPERVISOR_RECONNECT=1h", "COMFY_SUPERVISOR_LAUNCHER_ORPHAN=1h")
 	environ := made.use(t)
 	work := func(path string, seconds float64) graph {
 		return shown(node{"FaultsWork", map[string]any{"pipe": path, "seconds": seconds}})
@@ -394,10 +402,10 @@ func TestWorkersEndWithTheirComfyUIHoweverItEnds(t *testing.T) {
 			}
 			select {
 			case <-running.over:
-			case <-time.After(15 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("ComfyUI goes on\n%s", running.said(t))
 			}
-			goneWithin(t, worker, time.Second)
+			awaitEnd(t, worker)
 			if strings.Contains(running.said(t), "Traceback") && signal != syscall.SIGINT {
 				t.Errorf("its end is not clean:\n%s", running.said(t))
 			}
@@ -409,7 +417,7 @@ func TestWorkersEndWithTheirComfyUIHoweverItEnds(t *testing.T) {
 		running.submit(t, work(path, 300))
 		worker := receive(t, running, begun)
 		running.again(t)
-		goneWithin(t, worker, 2*time.Second)
+		awaitEnd(t, worker)
 		finished := running.run(t, work("", 0))
 		if finished.text() == "" || finished.text() == strconv.Itoa(worker) {
 			t.Errorf("after the restart: %q %q\n%s", finished.text(), finished.failure(), running.said(t))
@@ -461,7 +469,7 @@ func TestTwoComfyUIsOfOneMachineHaveWorkersOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-first.over
-	goneWithin(t, pids[0], time.Second)
+	awaitEnd(t, pids[0])
 	finished := second.run(t, shown(node{"FaultsWork", map[string]any{"pipe": "", "seconds": 0.0}}))
 	if finished.text() != strconv.Itoa(pids[1]) {
 		t.Errorf("the other ComfyUI's worker is %q, was %d\n%s", finished.text(), pids[1], second.said(t))
@@ -477,7 +485,7 @@ func TestANodeThatNeverLooksAtTheStopButtonIsKilledWhereTheOperatorWantsThat(t *
 	id := running.submit(t, shown(node{"FaultsWork", map[string]any{"pipe": path, "seconds": 300.0}}))
 	worker := receive(t, running, begun)
 	running.http(t, http.MethodPost, "/interrupt", map[string]any{})
-	finished := running.await(t, id, 20*time.Second)
+	finished := running.await(t, id, time.Minute)
 	interrupted := false
 	for _, message := range finished.Status.Messages {
 		interrupted = interrupted || message[0] == "execution_interrupted"
@@ -485,7 +493,7 @@ func TestANodeThatNeverLooksAtTheStopButtonIsKilledWhereTheOperatorWantsThat(t *
 	if !interrupted {
 		t.Errorf("the prompt ended with %+v\n%s", finished, running.said(t))
 	}
-	goneWithin(t, worker, time.Second)
+	awaitEnd(t, worker)
 	next := running.run(t, shown(node{"FaultsWork", map[string]any{"pipe": "", "seconds": 0.0}}))
 	if next.text() == "" || next.text() == strconv.Itoa(worker) {
 		t.Errorf("the next prompt: %q %q\n%s", next.text(), next.failure(), running.said(t))

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -34,15 +35,41 @@ type installation struct {
 	environ                []string
 }
 
-// install copies ComfyUI and builds the product.
-func install(t *testing.T) *installation {
+var built struct {
+	sync.Mutex
+	folder string
+}
+
+// product is the product's binary, built once for all tests of this package.
+func product(t testing.TB) string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if built.folder == "" {
+		folder, err := os.MkdirTemp("", "comfy-supervisor-product-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		built.folder = folder
+		must(t, exec.CommandContext(t.Context(), "go", "build", "-o", folder, "../../cmd/comfy-supervisor"))
+	}
+	return filepath.Join(built.folder, "comfy-supervisor")
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	_ = os.RemoveAll(built.folder)
+	os.Exit(status)
+}
+
+// install copies ComfyUI, for a product with folders of its own.
+func install(t testing.TB) *installation {
 	t.Helper()
 	root := t.TempDir()
-	made := &installation{folder: filepath.Join(root, "ComfyUI"), python: upstream.Host(t), binary: filepath.Join(root, "comfy-supervisor")}
+	made := &installation{folder: filepath.Join(root, "ComfyUI"), python: upstream.Host(t), binary: product(t)}
 	if err := os.CopyFS(made.folder, os.DirFS(upstream.ComfyUI(t))); err != nil {
 		t.Fatal(err)
 	}
-	must(t, exec.CommandContext(t.Context(), "go", "build", "-o", made.binary, "../../cmd/comfy-supervisor"))
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); !strings.HasPrefix(name, "COMFY_") && name != "PYTHONPATH" && name != "XDG_RUNTIME_DIR" {
 			made.environ = append(made.environ, variable)
@@ -68,7 +95,7 @@ func install(t *testing.T) *installation {
 	return made
 }
 
-func must(t *testing.T, command *exec.Cmd) string {
+func must(t testing.TB, command *exec.Cmd) string {
 	t.Helper()
 	said, err := command.CombinedOutput()
 	if err != nil {
@@ -85,14 +112,14 @@ func (i *installation) command(ctx context.Context, words ...string) *exec.Cmd {
 }
 
 // use builds the packs' environments and returns the variables that ComfyUI needs.
-func (i *installation) use(t *testing.T) []string {
+func (i *installation) use(t testing.TB) []string {
 	t.Helper()
 	t.Log(must(t, i.command(t.Context(), "build", "--comfyui", i.folder, "--python", i.python)))
 	return i.variables(t)
 }
 
 // variables are the environment of a ComfyUI that uses the supervisor.
-func (i *installation) variables(t *testing.T) []string {
+func (i *installation) variables(t testing.TB) []string {
 	t.Helper()
 	var variables map[string]string
 	listing := must(t, i.command(t.Context(), "env", "--json", "--comfyui", i.folder, "--python", i.python))
@@ -115,13 +142,13 @@ type server struct {
 }
 
 // start starts ComfyUI and returns when it listens. It is ended with the test, or before by stop.
-func (i *installation) start(t *testing.T, environ []string, arguments ...string) *server {
+func (i *installation) start(t testing.TB, environ []string, arguments ...string) *server {
 	t.Helper()
 	return i.startBy(t, environ, []string{i.python, "main.py"}, arguments...)
 }
 
 // startBy starts ComfyUI by another command.
-func (i *installation) startBy(t *testing.T, environ, words []string, arguments ...string) *server {
+func (i *installation) startBy(t testing.TB, environ, words []string, arguments ...string) *server {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -174,7 +201,7 @@ func (i *installation) startBy(t *testing.T, environ, words []string, arguments 
 	return made
 }
 
-func (s *server) said(t *testing.T) string {
+func (s *server) said(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile(s.log)
 	if err != nil {
@@ -183,7 +210,7 @@ func (s *server) said(t *testing.T) string {
 	return string(text)
 }
 
-func (s *server) stop(t *testing.T) {
+func (s *server) stop(t testing.TB) {
 	t.Helper()
 	_ = s.command.Process.Signal(syscall.SIGTERM)
 	select {
@@ -232,7 +259,7 @@ func (i *installation) addContractPack(t *testing.T, native bool) {
 	}
 }
 
-func write(t *testing.T, name, content string) {
+func write(t testing.TB, name, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)

@@ -52,15 +52,11 @@ class Inputs(unittest.TestCase):
         self.cache.add("a", self.fail)
         self.assertEqual(self.cache.get("a", "Node", refresh=False), {"required": {"x": 0}})
 
-    def test_a_worker_that_does_not_answer_costs_a_quarter_second_and_no_error(self) -> None:
-        import time
-
+    def test_a_worker_that_does_not_answer_is_waited_for_a_moment_and_is_no_error(self) -> None:
         late: list[Any] = []
         self.cache.take("a", self.answer(0))
         self.cache.add("a", lambda answers: late.append(answers) or True)
-        begin = time.monotonic()
         self.assertEqual(self.cache.get("a", "Node", refresh=True), {"required": {"x": 0}})
-        self.assertLess(time.monotonic() - begin, 2)
         late[0](self.answer(1))
         self.assertEqual(self.cache.get("a", "Node", refresh=False), {"required": {"x": 1}})
         self.now += 2

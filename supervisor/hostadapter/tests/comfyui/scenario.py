@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any, Awaitable, Callable
 
@@ -102,11 +101,9 @@ async def output_node(client: Client) -> Any:
 async def side_by_side(client: Client) -> Any:
     graph: dict[str, Any] = {}
     for index in range(10):
-        graph[f"a{index}"] = {"class_type": "ContractAsync", "inputs": {"value": f"side {index}", "seconds": 0.5}}
+        graph[f"a{index}"] = {"class_type": "ContractMeets", "inputs": {"value": f"side {index}", "count": 10}}
         graph[f"b{index}"] = {"class_type": "PreviewAny", "inputs": {"source": [f"a{index}", 0]}}
-    begin = time.monotonic()
-    result = await client.run(graph)
-    return {"outputs": result["outputs"], "under three seconds": time.monotonic() - begin < 3}
+    return (await client.run(graph))["outputs"]
 
 
 @case("context: node, list index and prompt")
@@ -310,15 +307,15 @@ async def previews(client: Client) -> Any:
 @case("messages of the pack's own, to one client and to all")
 async def messages(client: Client) -> Any:
     async with Client(int(client.url.rpartition(":")[2]), "other") as other:
-        result = await client.run({"1": {"class_type": "ContractMessages", "inputs": {"steps": 2}}})
-        heard = []
-        while True:
-            message = await other.hear(0.5)
-            if message is None:
-                break
-            if message["type"] != "status":
-                heard.append(comparable(message, {}))
-        return {"first": result, "second": heard}
+        first = await client.run({"1": {"class_type": "ContractMessages", "inputs": {"steps": 2}}})
+        heard: list[dict[str, Any]] = []
+
+        async def keep(_: Client, message: dict[str, Any]) -> None:
+            heard.append(message)
+
+        await other.run(shown(("ContractSync", {"value": "after the messages"})), during=keep)
+        own = [message["type"] for message in heard].index("execution_start")
+        return {"first": first, "second": [comparable(message, {}) for message in heard[:own] if message["type"] != "status"]}
 
 
 @case("cancel: a node that never reports progress")
@@ -326,9 +323,22 @@ async def cancel(client: Client) -> Any:
     return [await _cancelled(client, kind, "/interrupt") for kind in ("ContractSlow", "ContractSwallows")]
 
 
-@case("cancel: by the ID of the prompt, and by that of another")
+@case("cancel: by the ID of the prompt")
 async def cancel_by_id(client: Client) -> Any:
-    return await _cancelled(client, "ContractSlow", "/interrupt", by_id=True)
+    return await _cancelled(client, "ContractSlow", "/interrupt", {"prompt_id": "{id}"})
+
+
+@case("cancel: by the ID of another prompt")
+async def cancel_another(client: Client) -> Any:
+    file = await _input(client) / "contract-go.txt"
+    file.unlink(missing_ok=True)
+
+    async def press(client: Client, message: dict[str, Any]) -> None:
+        if message["type"] == "contract.begun":
+            await client.http("POST", "/interrupt", json={"prompt_id": "11111111-2222-4333-8444-555555555555"})
+            file.write_text("")
+
+    return await client.run(shown(("ContractSlow", {"until": file.name})), during=press)
 
 
 @case("cancel: as a job")
@@ -339,26 +349,29 @@ async def cancel_job(client: Client) -> Any:
 @case("cancel: the next prompt is not hit")
 async def cancel_then_run(client: Client) -> Any:
     await _cancelled(client, "ContractSlow", "/interrupt")
-    return await client.run(shown(("ContractSlow", {"seconds": 0.02})))
+    file = await _input(client) / "contract-there.txt"
+    file.write_text("")
+    return await client.run(shown(("ContractSlow", {"until": file.name})))
 
 
-async def _cancelled(client: Client, kind: str, path: str, by_id: bool = False) -> Any:
-    pressed = 0.0
+async def _cancelled(client: Client, kind: str, path: str, body: dict[str, str] | None = None) -> Any:
+    """Runs a node that would go on for ever, and stops it once it says that it computes."""
 
     async def press(client: Client, message: dict[str, Any]) -> None:
-        nonlocal pressed
-        data = message.get("data") or {}
-        if message["type"] == "executing" and data.get("node") == "1":
-            await asyncio.sleep(0.2)
-            prompt_id = data["prompt_id"]
-            if by_id:
-                await client.http("POST", path, json={"prompt_id": "11111111-2222-4333-8444-555555555555"})
-                await asyncio.sleep(0.1)
-            await client.http("POST", path.format(id=prompt_id), json={"prompt_id": prompt_id} if by_id else {})
-            pressed = time.monotonic()
+        if message["type"] == "executing" and message["data"]["node"] == "1":
+            running.append(message["data"]["prompt_id"])
+        if message["type"] == "contract.begun":
+            filled = {name: value.format(id=running[0]) for name, value in (body or {}).items()}
+            await client.http("POST", path.format(id=running[0]), json=filled)
 
-    result = await client.run(shown((kind, {"seconds": 20.0})), during=press)
-    return {"result": result, "soon": time.monotonic() - pressed < 1}
+    running: list[str] = []
+    return await client.run(shown((kind, {"until": "never.txt"})), during=press)
+
+
+async def _input(client: Client) -> Path:
+    """The input folder of the ComfyUI."""
+    argv = (await client.http("GET", "/system_stats"))["body"]["system"]["argv"]
+    return Path(argv[0]).resolve().parent / "input"
 
 
 simple("imports", "ContractImports", seed=0)
@@ -370,18 +383,18 @@ simple("variables", "ContractVariables", seed=0)
 async def dropdown(client: Client) -> Any:
     folders = json.loads((await client.run(shown(("ContractFolders", {"seed": 1}))))["outputs"]["show"]["text"][0])
     assert folders["input"] == "input"
-    base = Path((await client.http("GET", "/system_stats"))["body"]["system"]["argv"][0]).resolve().parent
-    file = base / "input" / "contract-new.txt"
-    seen = []
+    file = await _input(client) / "contract-new.txt"
     for there in (False, True, False):
         if there:
             file.write_text("new")
         else:
             file.unlink(missing_ok=True)
-        await asyncio.sleep(1.2)  # ComfyUI answers a burst of questions from one look
-        info = await client.http("GET", "/object_info/ContractDropdown")
-        seen.append(info["body"]["ContractDropdown"]["input"]["required"]["file"][0])
-    return seen
+        while True:  # the questions of one second are answered from one look at the disk
+            info = await client.http("GET", "/object_info/ContractDropdown")
+            shown_files = info["body"]["ContractDropdown"]["input"]["required"]["file"][0]
+            if (file.name in shown_files) is there:
+                break
+    return shown_files
 
 
 simple("logging", "ContractLogs", seed=3)

@@ -2,8 +2,13 @@
 
 import asyncio
 import json
+import os
 import threading
 import time
+
+import comfy.model_management
+import folder_paths
+from server import PromptServer
 
 from .behaviour import ANY
 
@@ -32,6 +37,26 @@ class ContractAsync(ContractSync):
 
     async def run(self, value, seconds=0.01):
         await asyncio.sleep(seconds)
+        return (value,)
+
+
+class ContractMeets(ContractSync):
+    """Returns once some of its kind wait beside each other."""
+
+    waiting = []
+
+    @classmethod
+    def INPUT_TYPES(cls):
+        return {"required": {"value": (ANY, {}), "count": ("INT", {"default": 2})}}
+
+    async def run(self, value, count):
+        event = asyncio.Event()
+        self.waiting.append(event)
+        if len(self.waiting) == count:
+            for each in self.waiting:
+                each.set()
+            self.waiting.clear()
+        await event.wait()
         return (value,)
 
 
@@ -108,40 +133,32 @@ class ContractContext(_Text):
 
 
 class ContractSlow(_Text):
-    """Computes without a word; polls ComfyUI's flag as its own loops do."""
+    """Says that it has begun and computes until a file appears, without a sign of progress; polls ComfyUI's flag as its own loops do."""
 
     @classmethod
     def INPUT_TYPES(cls):
-        return {"required": {"seconds": ("FLOAT", {"default": 10.0})}}
+        return {"required": {"until": ("STRING", {"default": ""})}}
 
-    def run(self, seconds):
-        import comfy.model_management
-
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            comfy.model_management.throw_exception_if_processing_interrupted()
+    def run(self, until):
+        PromptServer.instance.send_sync("contract.begun", {}, PromptServer.instance.client_id)
+        file = os.path.join(folder_paths.get_input_directory(), until)
+        while not os.path.isfile(file):
+            self.poll()
             time.sleep(0.01)
         return ("not interrupted",)
 
+    def poll(self):
+        comfy.model_management.throw_exception_if_processing_interrupted()
 
-class ContractSwallows(_Text):
+
+class ContractSwallows(ContractSlow):
     """Catches Exception, which a cancel is not."""
 
-    @classmethod
-    def INPUT_TYPES(cls):
-        return {"required": {"seconds": ("FLOAT", {"default": 10.0})}}
-
-    def run(self, seconds):
-        import comfy.model_management
-
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                comfy.model_management.throw_exception_if_processing_interrupted()
-                time.sleep(0.01)
-            except Exception:
-                pass
-        return ("not interrupted",)
+    def poll(self):
+        try:
+            super().poll()
+        except Exception:
+            pass
 
 
 class ContractBare:
@@ -200,6 +217,7 @@ NODES = {
     for kind in (
         ContractSync,
         ContractAsync,
+        ContractMeets,
         ContractModes,
         ContractTrains,
         ContractInPlace,

@@ -91,6 +91,22 @@ class Sleeps(Node):
         return value
 
 
+class Meets(Node):
+    """Returns once some of its kind wait beside each other."""
+
+    waiting: list = []
+
+    async def run(self, count, value):
+        event = asyncio.Event()
+        self.waiting.append(event)
+        if len(self.waiting) == count:
+            for each in self.waiting:
+                each.set()
+            self.waiting.clear()
+        await event.wait()
+        return value
+
+
 class Dies(Node):
     def run(self):
         os.kill(os.getpid(), 9)
