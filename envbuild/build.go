@@ -39,6 +39,7 @@ type Configuration struct {
 const (
 	OutcomeBuilt     = "built"
 	OutcomeReused    = "reused" // a complete revision of the same plan was there
+	OutcomeUnpacked  = "unpacked"
 	OutcomeUnchanged = "unchanged"
 	OutcomeFailed    = "failed"
 	OutcomeCancelled = "cancelled"

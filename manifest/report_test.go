@@ -28,7 +28,7 @@ func TestADiagnosticShowsTheLineWithTheTextUnderlined(t *testing.T) {
 		`2 | A = "日本語 $HOME/x"`,
 		`  |             ^^^^^`, // three characters of two columns each
 		`  = why: the worker gets the text as it stands here`,
-		`  = fix: write the value itself`,
+		`  = fix: write the value itself, or the line below [activation.env]`,
 		``,
 	}, "\n")
 	if difference := cmp.Diff(want, out.String()); difference != "" {

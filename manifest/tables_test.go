@@ -77,6 +77,19 @@ func TestEveryVariableIsJudgedByItsTable(t *testing.T) {
 	}
 }
 
+func TestVariablesOfActivationMayStandForOthersAndAddToPath(t *testing.T) {
+	m, diagnostics := Parse(EnvironmentFile, []byte("[activation.env]\nDATA = \"$HOME/data\"\nPATH = \"$CONDA_PREFIX/cuda/bin:${PATH}\"\n"))
+	want := map[string]string{"DATA": "$HOME/data", "PATH": "$CONDA_PREFIX/cuda/bin:${PATH}"}
+	if len(diagnostics) > 0 || !maps.Equal(m.Activation.Env, want) {
+		t.Errorf("%v %v", m.Activation.Env, diagnostics)
+	}
+	for _, content := range []string{"[activation.env]\nPATH = \"/opt/bin:$PATHS\"\n", "[env_vars]\nPATH = \"/opt/bin:/usr/bin\"\n"} {
+		if d := only(t, EnvironmentFile, content); d.Severity != Error || d.Code != CodeEnvVarBreaks {
+			t.Errorf("%s: %+v", content, d)
+		}
+	}
+}
+
 func TestEveryPackageOfOnePlatformIsRefusedOnTheOthers(t *testing.T) {
 	for name, only := range platformOnly {
 		for _, platform := range []string{"linux-64", "win-64", "osx-arm64"} {

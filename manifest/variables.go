@@ -76,11 +76,29 @@ func (c *checker) variables(t *table, section string) map[string]string {
 	variables := make(map[string]string, len(t.entries))
 	for _, e := range t.entries {
 		text, ok := c.variableValue(e, section)
+		if ok && section != "env_vars" && addsTo(e.name, text) {
+			variables[e.name] = text
+			continue
+		}
 		if c.variableName(e) && ok {
 			variables[e.name] = text
 		}
 	}
 	return variables
+}
+
+// addsTo reports whether the value of a list of folders keeps what is in it: in [activation.env], names of variables
+// stand for their values.
+func addsTo(name, value string) bool {
+	switch strings.ToUpper(name) {
+	case "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH":
+		for _, found := range expansion.FindAllString(value, -1) {
+			if strings.EqualFold(strings.Trim(found, "${}%"), name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // variableValue is a value as the process will see it. Numbers are taken as written.
@@ -101,10 +119,10 @@ func (c *checker) variableValue(e *entry, section string) (string, bool) {
 			c.problem(p)
 			return "", false
 		}
-		if found := expansion.FindStringIndex(v.text); found != nil {
+		if found := expansion.FindStringIndex(v.text); found != nil && section == "env_vars" {
 			c.problem(problem{at: c.inText(v, span{found[0], found[1]}), severity: Warning, code: CodeEnvVarBreaks,
 				message: fmt.Sprintf("%s is not expanded", v.text[found[0]:found[1]]), why: "the worker gets the text as it stands here",
-				fix: "write the value itself"})
+				fix: "write the value itself, or the line below [activation.env]"})
 		}
 		return v.text, true
 	case kindInteger:

@@ -233,7 +233,7 @@ func (app *application) reportBuild(flags buildFlags, results []envbuild.Result,
 		}
 	} else if settled := counts[envbuild.OutcomeReused] + counts[envbuild.OutcomeUnchanged]; !flags.quiet && (!flags.beforeRun || settled < len(results)) {
 		var parts []string
-		for _, outcome := range []string{envbuild.OutcomeBuilt, envbuild.OutcomeReused, envbuild.OutcomeUnchanged,
+		for _, outcome := range []string{envbuild.OutcomeBuilt, envbuild.OutcomeUnpacked, envbuild.OutcomeReused, envbuild.OutcomeUnchanged,
 			envbuild.OutcomeFailed, envbuild.OutcomeInvalid, envbuild.OutcomeCancelled} {
 			if counts[outcome] > 0 {
 				parts = append(parts, fmt.Sprintf("%d %s", counts[outcome], outcome))
@@ -257,7 +257,7 @@ func (app *application) reportBuild(flags buildFlags, results []envbuild.Result,
 func diskText(results []envbuild.Result) string {
 	var built []string
 	for _, result := range results {
-		if result.Outcome == envbuild.OutcomeBuilt {
+		if result.Outcome == envbuild.OutcomeBuilt || result.Outcome == envbuild.OutcomeUnpacked {
 			built = append(built, result.Revision)
 		}
 	}

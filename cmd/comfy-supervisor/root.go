@@ -108,6 +108,8 @@ environment, owns those processes for their whole life and shares the machine's 
 		newEnvCommand(app),
 		newFactsCommand(app),
 		newGCCommand(app),
+		newPackCommand(app),
+		newUnpackCommand(app),
 		newBuildGuardCommand(app),
 		newCheckCommand(app),
 		newDemoCommand(app),
