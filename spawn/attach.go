@@ -89,7 +89,10 @@ func (w *worker) adopt(ctx context.Context) error {
 	}
 	close(w.hello) // Python said it to an earlier supervisor
 	w.helloOnce.Do(func() {})
-	return w.openLine(ctx)
+	if err := w.openLine(ctx); err != nil {
+		return err
+	}
+	return w.takeLine(ctx)
 }
 
 // launcherAddress is a net.Addr; gRPC's dialer does the work.

@@ -36,7 +36,11 @@ func TestAWorkerSurvivesItsSupervisorAndIsAdopted(t *testing.T) {
 }
 
 func TestAWorkerIsDetachedAndAdoptedAgainAndAgain(t *testing.T) {
-	worker := launch(t, testSpec(t), newRecorder())
+	bothWays(t, testAWorkerIsDetachedAndAdoptedAgainAndAgain)
+}
+
+func testAWorkerIsDetachedAndAdoptedAgainAndAgain(t *testing.T, spec Spec) {
+	worker := launch(t, spec, newRecorder())
 	pid := worker.PythonPID()
 	for range 5 {
 		if err := worker.Detach(); err != nil {
@@ -59,7 +63,11 @@ func TestAWorkerIsDetachedAndAdoptedAgainAndAgain(t *testing.T) {
 }
 
 func TestFramesAndLinesWrittenWithoutASupervisorArriveLater(t *testing.T) {
-	worker := launch(t, testSpec(t), newRecorder())
+	bothWays(t, testFramesAndLinesWrittenWithoutASupervisorArriveLater)
+}
+
+func testFramesAndLinesWrittenWithoutASupervisorArriveLater(t *testing.T, spec Spec) {
+	worker := launch(t, spec, newRecorder())
 	ask[anything](t, worker, "later", anything{"seconds": 0.3, "text": "first\nsecond\n"})
 	record := worker.Record()
 	if err := worker.Detach(); err != nil {
@@ -73,7 +81,11 @@ func TestFramesAndLinesWrittenWithoutASupervisorArriveLater(t *testing.T) {
 }
 
 func TestTwoSupervisorsCanNotHoldOneWorker(t *testing.T) {
-	worker := launch(t, testSpec(t), newRecorder())
+	bothWays(t, testTwoSupervisorsCanNotHoldOneWorker)
+}
+
+func testTwoSupervisorsCanNotHoldOneWorker(t *testing.T, spec Spec) {
+	worker := launch(t, spec, newRecorder())
 	second := attach(t, worker.Record(), newRecorder())
 	ask[anything](t, second, "echo", nil)
 	// The later one wins; for the earlier one the worker is over, and it does not take it down.

@@ -18,7 +18,8 @@ type child struct {
 	process Process
 	watch   *Watch
 	command *exec.Cmd
-	frames  frameConn // the launcher's end of the connection that carries frames
+	frames  frameConn // the launcher's end of the connection that carries frames; nil where it is lent
+	lent    lentEnd   // the same where it is lent to the supervisor
 	stdout  *os.File
 	stderr  *os.File
 	reaped  chan struct{} // closed by reap: the thread that started Python may end
@@ -33,16 +34,16 @@ type frameConn interface {
 
 // startChild starts Python with standard input from nowhere, its output into pipes and one more descriptor or pair of
 // handles for frames, whose numbers it finds in its arguments.
-func startChild(request *launcherpb.StartRequest, worker, cgroup string) (*child, error) {
-	ours, inherited, err := frameConnection()
+func startChild(request *launcherpb.StartRequest, worker, cgroup string, lends bool) (*child, error) {
+	c := &child{reaped: make(chan struct{})}
+	inherited, err := c.connect(lends)
 	if err != nil {
 		return nil, fmt.Errorf("making the connection to Python: %w", err)
 	}
 	defer inherited.close()
-	c := &child{frames: ours, reaped: make(chan struct{})}
 	fail := func(err error) (*child, error) {
 		c.closePipes()
-		_ = ours.Close()
+		c.disconnect()
 		return nil, err
 	}
 	c.command = &exec.Cmd{
@@ -79,6 +80,24 @@ func startChild(request *launcherpb.StartRequest, worker, cgroup string) (*child
 	}
 	c.process = c.watch.Process()
 	return c, nil
+}
+
+// connect makes the connection that carries frames and returns Python's end.
+func (c *child) connect(lends bool) (inherited inheritedEnds, err error) {
+	if lends {
+		c.lent, inherited, err = lentConnection()
+	} else {
+		c.frames, inherited, err = frameConnection()
+	}
+	return inherited, err
+}
+
+// disconnect closes this process's end of it.
+func (c *child) disconnect() {
+	if c.frames != nil {
+		_ = c.frames.Close()
+	}
+	c.lent.close()
 }
 
 // startOnOwnThread starts Python from a thread that lives until Python has been reaped: the parent-death signal is sent

@@ -34,7 +34,7 @@ type worker struct {
 	launcher *Watch
 	line     *launcherConnection
 	api      launcherpb.LauncherClient
-	traffic  *trafficConn
+	traffic  traffic
 	peer     *wire.Peer
 
 	life        context.Context // ends this side's calls
@@ -102,10 +102,20 @@ func (w *worker) dispense() error {
 
 // openLine opens the stream for frames.
 func (w *worker) openLine(ctx context.Context) (err error) {
-	if w.traffic, err = openTraffic(ctx, w.api, w.reportPhase); err != nil {
+	if w.traffic, err = w.openTraffic(ctx); err != nil {
 		return err
 	}
 	w.peer = wire.NewPeer(w.traffic, helloWatcher{w})
+	return nil
+}
+
+// takeLine takes over the launcher's connection to a Python that has been started, where it lends it.
+func (w *worker) takeLine(ctx context.Context) error {
+	if lent, is := w.traffic.(interface {
+		take(ctx context.Context, folder, key string) error
+	}); is {
+		return lent.take(ctx, w.record.Folder, w.record.Key)
+	}
 	return nil
 }
 

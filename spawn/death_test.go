@@ -264,7 +264,10 @@ func TestAWorkerWithoutItsDescriptorsIsEnded(t *testing.T) {
 }
 
 func TestAPythonThatClosesItsConnectionIsEnded(t *testing.T) {
-	spec := testSpec(t)
+	bothWays(t, testAPythonThatClosesItsConnectionIsEnded)
+}
+
+func testAPythonThatClosesItsConnectionIsEnded(t *testing.T, spec Spec) {
 	spec.Arguments = []string{"--linger"}
 	worker := launch(t, spec, newRecorder())
 	// Half of a frame, then what is no frame at all.

@@ -139,6 +139,9 @@ func launcherCommand(spec *Spec, key string, environment []string, socketFolder 
 		folderVariable+"="+spec.Folder,
 		versionVariable+"="+spec.Version,
 	)
+	if spec.Relay {
+		command.Env = append(command.Env, relayVariable+"=1")
+	}
 	for _, name := range []string{"GODEBUG", "GORACE", "GOTRACEBACK"} { // settings of Go's runtime, for developers
 		if value, set := os.LookupEnv(name); set {
 			command.Env = append(command.Env, name+"="+value)
@@ -169,10 +172,14 @@ func (w *worker) startPython(ctx context.Context, spec *Spec) error {
 	if err == nil {
 		w.record.Python = identityIn(description.GetPython())
 		w.record.Cgroup, w.record.CgroupNote = description.GetCgroup(), description.GetCgroupNote()
-		phase = "writing its record"
-		err = w.record.write()
+		phase = "taking over the connection to Python"
+		err = w.takeLine(ctx)
 	} else {
 		err = plainError(err)
+	}
+	if err == nil {
+		phase = "writing its record"
+		err = w.record.write()
 	}
 	w.run()
 	if err == nil {

@@ -25,6 +25,7 @@ type launcher struct {
 	launcherpb.UnimplementedLauncherServer
 
 	worker  string
+	key     string
 	folder  string
 	version string
 	self    Process
@@ -45,6 +46,7 @@ type launcher struct {
 	exit     *launcherpb.Exit
 
 	grace    time.Duration
+	lends    bool // the connection to Python, to the supervisor; otherwise frames pass through here
 	up       upwardFrames
 	down     downwardFrames
 	traffic  chan struct{} // a token: one Traffic stream at a time
@@ -79,6 +81,7 @@ func ServeLauncher() {
 		worker:  os.Getenv(launcherVariable),
 		folder:  os.Getenv(folderVariable),
 		version: os.Getenv(versionVariable),
+		lends:   canLend && os.Getenv(relayVariable) == "",
 		log:     zerolog.Nop(),
 		output:  newSpool(),
 		phases:  newPhaseBoard(),
@@ -91,6 +94,7 @@ func ServeLauncher() {
 		grace:   DefaultStopGrace,
 	}
 	key := os.Getenv(keyVariable)
+	l.key = key
 	for _, variable := range pluginVariables {
 		if variable == handshake.MagicCookieKey || variable == plugin.EnvUnixSocketDir || len(variable) > 7 && variable[:7] == "PLUGIN_" {
 			continue // go-plugin reads them
@@ -223,14 +227,14 @@ func (l *launcher) start(request *launcherpb.StartRequest) error {
 	} else {
 		note = err.Error()
 	}
-	child, err := startChild(request, l.worker, cgroup)
+	child, err := startChild(request, l.worker, cgroup, l.lends)
 	if err != nil && cgroup != "" {
 		// A group may exist and still not take processes: threaded mode, or limits.
 		l.log.Warn().Err(err).Msg("trying again without a control group")
 		note = err.Error()
 		_ = removeCgroup(cgroup)
 		cgroup = ""
-		child, err = startChild(request, l.worker, "")
+		child, err = startChild(request, l.worker, "", l.lends)
 	}
 	if err != nil {
 		if host != nil {

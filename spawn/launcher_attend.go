@@ -75,7 +75,11 @@ func (l *launcher) markStopping() {
 func (l *launcher) endPolitely(grace, terminate time.Duration) {
 	l.markStopping()
 	l.phases.report(PhaseShutdown, "")
-	l.down.shutdown(l.child.frames)
+	if l.lends {
+		l.child.lent.shutdown()
+	} else {
+		l.down.shutdown(l.child.frames)
+	}
 	if l.waitForPython(grace) {
 		return
 	}

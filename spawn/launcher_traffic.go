@@ -2,9 +2,7 @@ package spawn
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -37,8 +35,9 @@ type trafficTurn struct {
 	cancel context.CancelCauseFunc
 }
 
-// Traffic implements the contract: it passes frames on as they are, looking at their lengths only, so that a stream
-// ends and another one begins between two frames.
+// Traffic implements the contract. Where the connection to Python can be lent to the supervisor, that is what it does;
+// elsewhere it passes frames on as they are, looking at their lengths only, so that a stream ends and another one begins
+// between two frames.
 func (l *launcher) Traffic(stream launcherpb.Launcher_TrafficServer) error {
 	if !l.orphan.attach() {
 		return status.Error(codes.FailedPrecondition, "the launcher has waited too long for a supervisor and is ending")
@@ -48,6 +47,9 @@ func (l *launcher) Traffic(stream launcherpb.Launcher_TrafficServer) error {
 	defer cancel(nil)
 	if err := l.takeTurn(turn, cancel); err != nil {
 		return err
+	}
+	if l.lends {
+		return l.lendTraffic(turn, stream)
 	}
 	defer func() { <-l.traffic }()
 	if err := stream.SendHeader(metadata.MD{}); err != nil { // the supervisor waits for it: the line is its
@@ -299,14 +301,9 @@ func firstFrame(data []byte) (size, missing int, err error) {
 	if len(data) < wire.PrefixBytes {
 		return 0, wire.PrefixBytes - len(data), nil
 	}
-	header, body := binary.BigEndian.Uint32(data), binary.BigEndian.Uint32(data[4:])
-	if header > wire.MaxHeaderBytes || body > wire.MaxFrameBytes {
-		return 0, 0, fmt.Errorf("a frame with a header of %d and a body of %d bytes: %w", header, body, wire.ErrFrameTooLarge)
-	}
-	if err := wire.CheckSize(int(header), int(body)); err != nil {
+	if size, err = wire.FrameSize(data); err != nil {
 		return 0, 0, err
 	}
-	size = wire.PrefixBytes + int(header) + int(body)
 	return size, max(0, size-len(data)), nil
 }
 
@@ -324,6 +321,9 @@ func (d *downwardFrames) write(to io.Writer, frames []byte) error {
 // shutdownRequest asks Python to end. Its ID is beyond every supervisor's count; nobody waits for the reply.
 const shutdownRequest = `{"jsonrpc":"2.0","id":9007199254740991,"method":"shutdown","params":{}}`
 
+// shutdownPatience is how long asking Python to end may take.
+const shutdownPatience = 100 * time.Millisecond
+
 // shutdown asks Python to end, unless Python does not read.
 func (d *downwardFrames) shutdown(to frameConn) {
 	if !d.mu.TryLock() {
@@ -334,7 +334,7 @@ func (d *downwardFrames) shutdown(to frameConn) {
 	if err != nil {
 		return
 	}
-	_ = to.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	_ = to.SetWriteDeadline(time.Now().Add(shutdownPatience))
 	_, _ = to.Write(frame) // Python may be gone already
 	_ = to.SetWriteDeadline(time.Time{})
 }

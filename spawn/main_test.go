@@ -113,6 +113,18 @@ func testSpec(t testing.TB) Spec {
 	}
 }
 
+// bothWays runs a test with the launcher's connection to Python lent to the supervisor, where the system can do that, and
+// with frames that pass through the launcher.
+func bothWays(t *testing.T, test func(*testing.T, Spec)) {
+	for name, relay := range map[string]bool{"lent": false, "relayed": true} {
+		t.Run(name, func(t *testing.T) {
+			spec := testSpec(t)
+			spec.Relay = relay
+			test(t, spec)
+		})
+	}
+}
+
 // recorder is a handler and a log sink that keeps what it gets.
 type recorder struct {
 	mu            sync.Mutex

@@ -30,7 +30,7 @@ var handshake = plugin.HandshakeConfig{
 
 // pluginVariables are what go-plugin and we put into a launcher's environment and must never reach Python.
 var pluginVariables = []string{
-	handshake.MagicCookieKey, launcherVariable, keyVariable, folderVariable, versionVariable,
+	handshake.MagicCookieKey, launcherVariable, keyVariable, folderVariable, versionVariable, relayVariable,
 	"PLUGIN_MIN_PORT", "PLUGIN_MAX_PORT", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_CLIENT_CERT",
 	plugin.EnvUnixSocketDir, plugin.EnvUnixSocketGroup, "PLUGIN_MULTIPLEX_GRPC",
 }

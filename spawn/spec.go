@@ -15,12 +15,14 @@ import (
 const WorkerVariable = "COMFY_SUPERVISOR_WORKER"
 
 // launcherVariable marks a launcher, so that a sweep by another supervisor of the same user knows that the worker's
-// processes have an owner. The others hand it the key that callers must show, its folder and its version.
+// processes have an owner. The others hand it the key that callers must show, its folder and its version, and relayVariable has frames
+// pass through it also where it could lend its connection to Python.
 const (
 	launcherVariable = "COMFY_SUPERVISOR_LAUNCHER"
 	keyVariable      = "COMFY_SUPERVISOR_LAUNCHER_KEY"
 	folderVariable   = "COMFY_SUPERVISOR_LAUNCHER_FOLDER"
 	versionVariable  = "COMFY_SUPERVISOR_LAUNCHER_VERSION"
+	relayVariable    = "COMFY_SUPERVISOR_LAUNCHER_RELAY"
 )
 
 // Times that a Spec leaves open.
@@ -61,6 +63,9 @@ type Spec struct {
 	Log    LogSink           // gets the lines of Python's stdout and stderr; nil drops them
 	Phase  func(PhaseReport) // gets the launcher's phases; it must not block; nil drops them
 	Logger zerolog.Logger    // this side's log and, below it, the launcher's
+
+	// Relay has frames pass through the launcher, as they do on systems where a connection can not be handed over.
+	Relay bool
 
 	// OrphanWait is how long the launcher waits for a supervisor's return. The worker has ended three seconds later.
 	OrphanWait time.Duration

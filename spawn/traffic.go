@@ -8,6 +8,8 @@ import (
 	"io"
 	"sync"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/launcherpb"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 )
@@ -36,13 +38,22 @@ type trafficConn struct {
 	exit         *launcherpb.Exit // set before Receive returns io.EOF, when the launcher has told it
 }
 
-// openTraffic opens the stream and waits until the launcher has given it the line.
-func openTraffic(ctx context.Context, api launcherpb.LauncherClient, phase func(*launcherpb.Phase)) (*trafficConn, error) {
+// traffic carries frames to and from Python.
+type traffic interface {
+	wire.Conn
+	// ending is what the launcher said about Python's end, nil when it said nothing.
+	ending() *launcherpb.Exit
+}
+
+// openTraffic opens the stream and waits until the launcher has given it the line: its own connection to Python
+// (lentConn), or the stream itself (trafficConn).
+func (w *worker) openTraffic(ctx context.Context) (traffic, error) {
 	life, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(ctx, cancel) // the stream outlives ctx, its opening does not
-	stream, err := api.Traffic(life)
+	stream, err := w.api.Traffic(life)
+	var header metadata.MD
 	if err == nil {
-		_, err = stream.Header()
+		header, err = stream.Header()
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -51,7 +62,10 @@ func openTraffic(ctx context.Context, api launcherpb.LauncherClient, phase func(
 		cancel()
 		return nil, fmt.Errorf("opening the stream to the launcher: %w", err)
 	}
-	return &trafficConn{stream: stream, cancel: cancel, phase: phase}, nil
+	if len(header.Get(lendingHeader)) > 0 {
+		return newLentConn(w, stream, cancel)
+	}
+	return &trafficConn{stream: stream, cancel: cancel, phase: w.reportPhase}, nil
 }
 
 // Send implements wire.Conn.
@@ -121,7 +135,7 @@ func (c *trafficConn) Receive() (wire.Frame, error) {
 			return wire.Frame{}, err
 		}
 		c.progress(message.GetConsumed())
-		if phase := message.GetPhase(); phase != nil && c.phase != nil {
+		if phase := message.GetPhase(); phase != nil {
 			c.phase(phase)
 		}
 		if exit := message.GetExit(); exit != nil {
@@ -161,7 +175,7 @@ func (c *trafficConn) Close() error {
 	return nil
 }
 
-// ending is what the launcher said about Python's end, nil when it said nothing.
+// ending implements traffic.
 func (c *trafficConn) ending() *launcherpb.Exit {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,11 @@ import (
 )
 
 func TestSendingToAStoppedPythonNeverBlocks(t *testing.T) {
-	worker := launch(t, testSpec(t), newRecorder())
+	bothWays(t, testSendingToAStoppedPythonNeverBlocks)
+}
+
+func testSendingToAStoppedPythonNeverBlocks(t *testing.T, spec Spec) {
+	worker := launch(t, spec, newRecorder())
 	if err := syscall.Kill(worker.PythonPID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +77,11 @@ func TestSendingToAStoppedPythonNeverBlocks(t *testing.T) {
 }
 
 func TestTheBacklogOfAPythonThatNeverReadsIsBounded(t *testing.T) {
-	worker := launch(t, testSpec(t), newRecorder())
+	bothWays(t, testTheBacklogOfAPythonThatNeverReadsIsBounded)
+}
+
+func testTheBacklogOfAPythonThatNeverReadsIsBounded(t *testing.T, spec Spec) {
+	worker := launch(t, spec, newRecorder())
 	if err := syscall.Kill(worker.PythonPID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

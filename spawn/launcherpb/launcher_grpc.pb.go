@@ -42,8 +42,9 @@ type LauncherClient interface {
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*Description, error)
 	// Start starts Python, once.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*Description, error)
-	// Traffic carries frames to and from Python, verbatim and whole. One stream at a time; a launcher without one waits
-	// for its supervisor's return, then ends its worker and itself.
+	// Traffic carries frames to and from Python, verbatim and whole; or, where its header says that the launcher lends its
+	// own connection to Python (comfy-supervisor-lends), only what the launcher has to say itself. One stream at a time; a
+	// launcher without one waits for its supervisor's return, then ends its worker and itself.
 	Traffic(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Downward, Upward], error)
 	// Logs carries Python's output. What is not fetched in time is dropped and counted.
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogBatch], error)
@@ -153,8 +154,9 @@ type LauncherServer interface {
 	Describe(context.Context, *DescribeRequest) (*Description, error)
 	// Start starts Python, once.
 	Start(context.Context, *StartRequest) (*Description, error)
-	// Traffic carries frames to and from Python, verbatim and whole. One stream at a time; a launcher without one waits
-	// for its supervisor's return, then ends its worker and itself.
+	// Traffic carries frames to and from Python, verbatim and whole; or, where its header says that the launcher lends its
+	// own connection to Python (comfy-supervisor-lends), only what the launcher has to say itself. One stream at a time; a
+	// launcher without one waits for its supervisor's return, then ends its worker and itself.
 	Traffic(grpc.BidiStreamingServer[Downward, Upward]) error
 	// Logs carries Python's output. What is not fetched in time is dropped and counted.
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogBatch]) error

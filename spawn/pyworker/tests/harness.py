@@ -112,6 +112,13 @@ class OpenRole:
         )
 
 
+def packet_pair() -> tuple[socket.socket, socket.socket]:
+    """The two ends of what connects a worker: packets where there are such sockets."""
+    if sys.platform == "linux":
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return socket.socketpair()
+
+
 class Pair:
     """Two memories in this process, as two processes would have them, each with its supervisor."""
 
@@ -161,7 +168,7 @@ class WorkerProcess:
     """A real worker, spoken to as the supervisor does."""
 
     def __init__(self, python: str = sys.executable, environ: dict[str, str] | None = None) -> None:
-        ours, theirs = socket.socketpair()
+        ours, theirs = packet_pair()
         # Without COMFY_SUPERVISOR_WORKER, the mark by which supervisors find and end workers that
         # nobody owns.
         variables = {**os.environ, **(environ or {})}

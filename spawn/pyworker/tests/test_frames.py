@@ -20,10 +20,19 @@ from comfy_supervisor_worker.wire.errors import (
     RemoteError,
     error_object,
 )
-from comfy_supervisor_worker.wire.frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES, FrameBuffer, pack
+from comfy_supervisor_worker.wire.frames import (
+    MAX_FRAME_BYTES,
+    MAX_HEADER_BYTES,
+    PACKET_BYTES,
+    PREFIX_BYTES,
+    FrameBuffer,
+    PacketBuffer,
+    further_part,
+    pack,
+)
 from comfy_supervisor_worker.wire.pipes import DescriptorTransport, pipe_name
 from comfy_supervisor_worker.wire.transport import SocketTransport
-from harness import LIMIT, Recorder
+from harness import LIMIT, Recorder, packet_pair
 
 
 class Frames(unittest.TestCase):
@@ -74,9 +83,62 @@ class Frames(unittest.TestCase):
         self.assertEqual(len(header) + len(body), MAX_FRAME_BYTES)
 
 
+def packets_of(header: bytes, body: bytes = b"") -> list[bytes]:
+    """A frame as the packets it travels in."""
+    data = pack(header, body)
+    packets, sent = [data[:PACKET_BYTES]], PACKET_BYTES
+    while sent < len(data):
+        packets.append(further_part(data, sent))
+        sent += len(packets[-1]) - PREFIX_BYTES
+    return packets
+
+
+class Packets(unittest.TestCase):
+    def frames(self, packets: list[bytes]) -> list[tuple[bytes, int]]:
+        """What comes of packets that arrive one after the other: each header, and its body's size."""
+        buffer, frames = PacketBuffer(), []
+        for packet in packets:
+            self.assertLessEqual(len(packet), PACKET_BYTES)
+            buffer.chunks.append(packet)
+            while (frame := buffer.peek()) is not None:
+                frames.append((frame[0], len(frame[1])))
+                buffer.drop(frame[2])
+        return frames
+
+    def test_frames_survive_their_packets(self) -> None:
+        sizes = [0, 1, PACKET_BYTES - 12, PACKET_BYTES - 11, PACKET_BYTES, 300_000, MAX_FRAME_BYTES - 4]
+        packets = [packet for size in sizes for packet in packets_of(b"head", bytes(size))]
+        self.assertEqual(self.frames(packets), [(b"head", size) for size in sizes])
+        joined = pack(b"one") + pack(b"two", b"body")
+        self.assertEqual(self.frames([joined, pack(b"three")]), [(b"one", 0), (b"two", 4), (b"three", 0)])
+
+    def test_only_the_torn_frame_is_lost(self) -> None:
+        torn = packets_of(b"torn", bytes(400_000))
+        for left in (torn[1:], torn[:1], torn[:3], torn[4:]):
+            packets = left + packets_of(b"small") + packets_of(b"large", bytes(200_000))
+            self.assertEqual(self.frames(packets), [(b"small", 0), (b"large", 200_000)])
+
+    def test_random_packets_do_no_harm(self) -> None:
+        draw = random.Random(31)
+        good = packets_of(b"a", bytes(150_000)) + packets_of(b"b", b"body") + packets_of(b"c")
+        for _ in range(300):
+            packets = draw.choices(good, k=draw.randrange(1, 8))
+            at = draw.randrange(len(packets))
+            spoiled = bytearray(packets[at][:200])
+            spoiled[draw.randrange(len(spoiled))] = draw.randrange(256)
+            packets[at] = bytes(spoiled)
+            try:
+                self.frames(packets)
+            except ProtocolError:
+                pass
+
+
 class Channels(unittest.TestCase):
+    def pair(self) -> tuple[socket.socket, socket.socket]:
+        return socket.socketpair()
+
     def setUp(self) -> None:
-        ours, theirs = socket.socketpair()
+        ours, theirs = self.pair()
         self.far_socket = theirs
         self.recorder, self.far_recorder = Recorder(), Recorder()
         self.near = self.recorder.channel = Channel(SocketTransport(ours), self.recorder, "near")
@@ -343,6 +405,26 @@ class Channels(unittest.TestCase):
         before = switches()
         self.near.wait(waiter, 0.5)
         self.assertLess(switches() - before, 20)
+
+
+class PacketChannels(Channels):
+    """The same over packets, on systems that have them."""
+
+    pair = staticmethod(packet_pair)
+    # Of streams:
+    test_broken_bytes_end_the_connection_with_the_reason = None
+    test_random_and_mutated_streams_end_the_connection_or_leave_it_whole = None
+
+    def test_many_chores_and_a_large_frame_go_out_in_packets_of_their_own(self) -> None:
+        chores = [pack(b'{"jsonrpc":"2.0","method":"chore"}', bytes(30_000)) for _ in range(3)]
+        self.near.set_chore(lambda: chores)
+        self.far.start()
+        self.near.due()
+        _, body = self.near.request("echo", {}, b"x" * 200_000, timeout=LIMIT)
+        self.assertEqual(len(body), 200_000)
+        self.near.due()
+        self.assertEqual(self.near.request("echo", 1, timeout=LIMIT)[0]["result"], 1)
+        self.far_recorder.wait(lambda: len(self.far_recorder.notifications) == 6)
 
 
 class Pipes(unittest.TestCase):

@@ -18,7 +18,7 @@ from collections import deque
 from typing import Any, Callable, Protocol
 
 from .errors import ChannelGone, ProtocolError, RemoteError, error_object
-from .frames import FrameBuffer, pack
+from .frames import PREFIX_BYTES, FrameBuffer, PacketBuffer, further_part, pack
 from .wake import Bell, Wake
 
 GRACE = (
@@ -35,6 +35,7 @@ class Transport(Protocol):
     """What a channel needs of a socket."""
 
     pollable: bool
+    packet_bytes: int  # the largest packet where borders are kept; 0 for a stream
 
     def recv(self, size: int, /) -> bytes: ...
     def send(self, data: bytes | memoryview, /) -> int: ...
@@ -102,7 +103,8 @@ class Channel:
         self.transport = transport
         self._handler = handler
         self._name = name
-        self._buffer = FrameBuffer()
+        self._packet_bytes = transport.packet_bytes
+        self._buffer = PacketBuffer() if self._packet_bytes else FrameBuffer()
         self._pending: dict[int, Waiter] = {}
         self._next_id = 0
         self._id_lock = threading.Lock()
@@ -196,15 +198,22 @@ class Channel:
         self._chores_due = False
         if self._chore is not None:
             self._chores_left.extend(self._chore())
-        return b"".join((*self._chores_left, data))
+        joined = b"".join((*self._chores_left, data))
+        if not self._packet_bytes or len(joined) <= self._packet_bytes:
+            return joined
+        left, self._chores_left = self._chores_left, []
+        for chore in left:  # a large frame has packets of its own
+            self._write(chore)
+        return data
 
     def _write(self, data: bytes) -> None:
         """Writes all or nothing, also when a signal handler raises (Ctrl-C)."""
         if self._gone is not None:
             raise self._gone
         sent: list[int] = []  # one C call sends and stores how much
+        first = data[: self._packet_bytes] if self._packet_bytes else data
         try:
-            sent.extend(map(self.transport.send, (data,)))
+            sent.extend(map(self.transport.send, (first,)))
             if sent[0] < len(data):
                 self._write_rest(data, sent)
             if self._chores_left:
@@ -225,6 +234,10 @@ class Channel:
             raise
 
     def _write_rest(self, data: bytes, sent: list[int]) -> None:
+        if self._packet_bytes:
+            while (done := sum(sent) - PREFIX_BYTES * (len(sent) - 1)) < len(data):
+                sent.extend(map(self.transport.send, (further_part(data, done),)))
+            return
         view = memoryview(data)
         while (done := sum(sent)) < len(data):
             sent.extend(map(self.transport.send, (view[done:],)))

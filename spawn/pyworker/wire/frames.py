@@ -1,5 +1,10 @@
 """Frames: two big-endian lengths, a header (a JSON-RPC 2.0 message), and a body that Go never
 decodes.
+
+A stream carries them one after the other. Where a socket keeps the borders of what is written, a
+packet is one or more whole frames, or a part of one larger frame: so nobody who comes or goes
+between two packets leaves half of a frame behind. Parts but the first begin with a prefix whose
+header length is zero, which no frame has, and whose body length is the part's.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from .errors import ProtocolError
 MAX_HEADER_BYTES = 256 << 10
 MAX_FRAME_BYTES = 1 << 20  # header and body together
 PREFIX_BYTES = 8
+PACKET_BYTES = 64 << 10  # the largest packet
 
 _PREFIX = struct.Struct(">II")
 
@@ -30,6 +36,12 @@ def pack(header: bytes, body: bytes = b"") -> bytes:
     """The stream form of a frame."""
     check_size(len(header), len(body))
     return b"".join((_PREFIX.pack(len(header), len(body)), header, body))
+
+
+def further_part(data: bytes, start: int) -> bytes:
+    """The packet that follows when the bytes of a frame before `start` have been sent."""
+    part = data[start : start + PACKET_BYTES - PREFIX_BYTES]
+    return _PREFIX.pack(0, len(part)) + part
 
 
 class FrameBuffer:
@@ -82,3 +94,31 @@ class FrameBuffer:
     def missing(self) -> int:
         """The bytes still missing of the frame that has begun; a size to receive next."""
         return max(0, self._need - sum(map(len, self.chunks)))
+
+
+class PacketBuffer(FrameBuffer):
+    """Turns packets into frames. What is left of a frame whose sender or first reader is gone is
+    dropped.
+    """
+
+    def peek(self) -> tuple[bytes, bytes, int] | None:
+        """As FrameBuffer's; the packets in `chunks` begin with a frame or go on with one."""
+        chunks = self.chunks
+        while chunks and chunks[0][:4] == b"\0\0\0\0":
+            del chunks[0]  # goes on with a frame whose beginning went to somebody else
+        if len(chunks) > 1:
+            missing = self._need - sum(map(len, chunks[:-1])) + PREFIX_BYTES * (len(chunks) - 2)
+            last = chunks[-1]
+            if last[:4] != b"\0\0\0\0" and last:
+                chunks[:] = (last,)  # whoever sent the rest of the other frame is gone
+            elif len(last) - PREFIX_BYTES < missing:
+                return None
+            else:
+                rest = (chunk[PREFIX_BYTES:] for chunk in chunks[1:])
+                chunks[:] = (b"".join((chunks[0], *rest)),)
+        return super().peek()
+
+    @property
+    def missing(self) -> int:
+        """A packet is received whole."""
+        return PACKET_BYTES

@@ -13,6 +13,7 @@ class DescriptorTransport:
     """Two descriptors, one to read and one to write, owned."""
 
     pollable = False
+    packet_bytes = 0
 
     def __init__(self, reader: int, writer: int) -> None:
         self._reader = reader
@@ -115,6 +116,7 @@ class NamedPipeTransport:
     """
 
     pollable = False
+    packet_bytes = 0
 
     def __init__(self, handle: int) -> None:
         self._handle = handle

@@ -1,18 +1,22 @@
-"""What carries frames on Unix: a connected stream socket."""
+"""What carries frames on Unix: a connected socket, for a stream or for packets (see frames)."""
 
 from __future__ import annotations
 
 import socket
 import struct
 
+from .frames import PACKET_BYTES
+
 
 class SocketTransport:
-    """A stream socket, owned."""
+    """A socket, owned."""
 
     pollable = True
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(True)
+        packets = getattr(socket, "SOCK_SEQPACKET", None)
+        self.packet_bytes = PACKET_BYTES if connection.type == packets else 0
         self._socket = connection
         self.recv = connection.recv
         self.send = connection.send

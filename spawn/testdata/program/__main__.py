@@ -13,25 +13,52 @@ import threading
 import time
 
 
+PACKET = 64 << 10
+
+
 class Link:
-    """Frames over the inherited descriptor."""
+    """Frames over the inherited descriptor: a stream, or packets."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
+        self._packets = self._socket.type == socket.SOCK_SEQPACKET
         self._lock = threading.Lock()
 
     def send(self, message: dict, body: bytes = b"") -> None:
         header = json.dumps({"jsonrpc": "2.0", **message}).encode()
-        with self._lock:
-            self._socket.sendall(struct.pack(">II", len(header), len(body)) + header + body)
+        self.send_raw(struct.pack(">II", len(header), len(body)) + header + body)
 
     def send_raw(self, data: bytes) -> None:
         with self._lock:
-            self._socket.sendall(data)
+            if not self._packets:
+                self._socket.sendall(data)
+                return
+            self._socket.send(data[:PACKET])
+            for start in range(PACKET, len(data), PACKET - 8):
+                part = data[start : start + PACKET - 8]
+                self._socket.send(struct.pack(">II", 0, len(part)) + part)
 
     def receive(self) -> tuple[dict, bytes]:
+        if self._packets:
+            data = bytearray()
+            while True:
+                packet = self._packet()
+                if packet[:4] != bytes(4):
+                    data = bytearray(packet)  # drops what is left of a frame whose sender is gone
+                elif data:
+                    data += packet[8:]
+                if data:
+                    header, body = struct.unpack(">II", data[:8])
+                    if len(data) == 8 + header + body:
+                        return json.loads(data[8 : 8 + header]), bytes(data[8 + header :])
         header, body = struct.unpack(">II", self._exactly(8))
         return json.loads(self._exactly(header)), self._exactly(body)
+
+    def _packet(self) -> bytes:
+        packet = self._socket.recv(2 * PACKET)
+        if not packet:
+            raise EOFError
+        return packet
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
