@@ -21,6 +21,10 @@ func onFakeCard(t *testing.T, directory string, environ ...string) pythontest.Su
 	if err != nil {
 		t.Fatal(err)
 	}
+	local, err := library.Create(filepath.Join(folder, "local"), fakecard.Spec{Name: "Fake", Total: 24 << 30, ProcessLocal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	tree := filepath.Join(folder, "ComfyUI")
 	if err := fakecard.LayTree(tree); err != nil {
 		t.Fatal(err)
@@ -30,7 +34,7 @@ func onFakeCard(t *testing.T, directory string, environ ...string) pythontest.Su
 		t.Fatal(err)
 	}
 	made := suite(t, directory)
-	made.Environ = append(made.Environ, card.Variable(), "FAKECARD_LIBRARY="+library.Path, "TEST_COMFYUI="+tree, "TEST_PACK="+pack)
+	made.Environ = append(made.Environ, card.Variable(), "FAKECARD_LIBRARY="+library.Path, "TEST_COMFYUI="+tree, "TEST_LOCAL_CARD="+local.File, "TEST_PACK="+pack)
 	made.Environ = append(made.Environ, environ...)
 	return made
 }
@@ -43,5 +47,16 @@ func TestModelsOfTheMiniatureTreeMoveOnAFakeCard(t *testing.T) {
 				pythontest.Run(t, python.Path, onFakeCard(t, "tests/miniature", "TEST_MANAGER="+manager))
 			})
 		}
+	}
+}
+
+func TestAWorkerSharesACard(t *testing.T) {
+	interpreters := pythontest.Interpreters(t)
+	newest := interpreters[len(interpreters)-1]
+	for _, manager := range []string{"ledger", "pager"} {
+		t.Run(manager, func(t *testing.T) {
+			t.Parallel()
+			pythontest.Run(t, newest.Path, onFakeCard(t, "tests/memory", "TEST_MANAGER="+manager))
+		})
 	}
 }

@@ -24,6 +24,7 @@ func LayTree(folder string) error {
 	}
 	files = maps.Clone(files)
 	files["fakecard.py"] = Python
+	files["comfy/fakecard.py"] = Python // the pager starts before the tree itself is on a worker's path
 	modules, err := pager.ReadDir("comfy_aimdo")
 	if err != nil {
 		return fmt.Errorf("reading the fake card's pager: %w", err)

@@ -7,6 +7,7 @@ Requests of the host, with the lane that serves them:
     comfyui.ask     side   one question of a node's class (validation)
     comfyui.route   side   one HTTP request
     comfyui.prompt  side   the pack's on_prompt handlers, for one submitted prompt
+    memory.*        main   between calls (see memory)
 
 Calls of nodes arrive as any call does; `comfyui` in their parameters says that the body is an envelope (see nodecalls).
 What a node says while it runs goes out as comfyui.message, with the call that it belongs to.
@@ -31,7 +32,8 @@ from .flags import Flags
 from .folders import Folders
 from .loglines import configure_logging
 from .nodecalls import NodeCalls
-from .pager import Memory, Pager
+from .memory import Memory
+from .pager import HostMemory, Pager
 from .standins import StandIns
 
 if TYPE_CHECKING:
@@ -53,7 +55,9 @@ class ComfyUI:
         self._folders = Folders()
         self.flags = Flags()
         self.pager = Pager()
-        self._memory = Memory()
+        self._host_memory = HostMemory()
+        given = params.get("memory")
+        self.memory = Memory(worker, self.pager, given if isinstance(given, dict) else {})
         self._ready = False
         self._loaded = False
         self._state = prompt_server.HostState()
@@ -86,8 +90,10 @@ class ComfyUI:
         hooks = worker.hooks
         hooks.watch("comfy_api.latest", absent.forget)
         hooks.watch("comfy.cli_args", self.flags.apply)
-        hooks.watch("comfy.model_management", self._memory.apply)
+        hooks.watch("comfy.model_management", self._host_memory.apply)
+        hooks.watch("comfy.model_management", self.memory.arrived)
         hooks.watch("comfy.model_patcher", self.pager.complete)
+        hooks.watch("comfy.model_patcher", lambda module: self.memory.assignments.pager_started())
         hooks.watch("comfy.model_patcher", lambda module: self._loaded and self.report_ready())
         hooks.watch("folder_paths", self._folders.apply)
         hooks.watch("comfy.utils", lambda utils: progress.hook_bars(utils, self._messenger))
@@ -172,10 +178,13 @@ class ComfyUI:
 
     def serves(self, method: str) -> bool:
         """Whether a request is one of ours."""
-        return method in self._serving
+        return method in self._serving or method in self.memory.requests
 
     def post(self, message: dict[str, Any], body: bytes) -> None:
-        """Hands a request to the side lane. On the thread that reads."""
+        """Hands a request to its lane, mostly the side lane. On the thread that reads."""
+        if message["method"] in self.memory.requests:
+            self.memory.post(message)
+            return
         self._worker.side.post(lambda: self._serve(message, body))
 
     async def _serve(self, message: dict[str, Any], body: bytes) -> None:

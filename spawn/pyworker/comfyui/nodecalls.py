@@ -72,6 +72,10 @@ class NodeCalls:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def objects(self) -> list[Any]:
+        """The node objects."""
+        return [kept.value for kept in self._kept.values()]
+
     def node(self, name: str) -> type:
         """A node's class. Raises UnknownNode."""
         try:

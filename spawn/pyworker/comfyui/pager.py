@@ -118,7 +118,7 @@ def _devices(management: Any) -> list[int]:
     return [device.index if device.index is not None else 0 for device in devices]
 
 
-class Memory:
+class HostMemory:
     """What is set on comfy.model_management at its import, before the first load reads it."""
 
     def __init__(self, environ: Any = os.environ) -> None:

@@ -158,6 +158,11 @@ class Calls:
         if self._worker.comfyui is not None:
             self._worker.comfyui.calls.drop(token)
 
+    def objects(self) -> list[Any]:
+        """The node instances that are kept."""
+        comfyui = self._worker.comfyui
+        return [*self._instances.values(), *(comfyui.calls.objects() if comfyui is not None else ())]
+
     @property
     def instances(self) -> int:
         """How many node instances are kept."""
@@ -184,14 +189,17 @@ class Calls:
             worker.modes.in_call = True
             if call.context:
                 call.enter_context()
+            worker.begin_computing(call, inputs)
             result = function(**inputs)
         except (
             BaseException
         ) as error:  # SystemExit and KeyboardInterrupt of a node are its errors as well
             lane.end_sync()
+            worker.end_computing(call, None)
             self.fail(call, error)
         else:
             lane.end_sync()
+            worker.end_computing(call, result)
             self.reply(call, result)
         finally:
             worker.modes.in_call = False
@@ -211,10 +219,13 @@ class Calls:
             worker.modes.enter()
             if call.context:
                 call.enter_context()
+            worker.begin_computing(call, inputs)
             result = await function(**inputs)
         except BaseException as error:
+            worker.end_computing(call, None)
             self.fail(call, error)
         else:
+            worker.end_computing(call, result)
             self.reply(call, result)
         finally:
             call.leave_context()

@@ -71,6 +71,11 @@ class MainLane:
             calls = [call for call in self._calls.values() if call.began]
         return self._sync or (calls[0] if len(calls) == 1 else None)
 
+    def computing(self, but: Call | None = None) -> bool:
+        """Whether the code of a node has begun and not ended, that of another call than `but`."""
+        with self._lock:
+            return any(call.began for call in self._calls.values() if call is not but)
+
     def state(self) -> dict[str, Any]:
         """What the lane is doing, for `ping`."""
         with self._lock:
@@ -88,8 +93,14 @@ class MainLane:
 
     def run(self) -> None:
         """Serves until the connection ends."""
-        waiter, channel = self._waiter, self._worker.channel
-        while channel.wait(waiter) and waiter.inbox and channel.gone is None:
+        waiter, worker = self._waiter, self._worker
+        channel = worker.channel
+        while channel.gone is None:
+            if not channel.wait(waiter, worker.patience()):
+                self._guard(worker.idle)
+                continue
+            if not waiter.inbox:
+                break
             self._serve(waiter.inbox.popleft())
             if self._loop is not None and self._loop_has_work():
                 self._run_loop()
@@ -115,6 +126,7 @@ class MainLane:
             task.add_done_callback(lambda _: self._async_done(item))
         elif self._loop_runs:
             calls.run(item, function)
+            self._guard(self._worker.between_calls)
         else:
             self._run_sync(item, function)
 
@@ -134,6 +146,7 @@ class MainLane:
             if events is not None:
                 events._set_running_loop(None)
             self.forget(call)
+            self._guard(self._worker.between_calls)
 
     def _enter_loop(self, events: Any) -> None:
         loop = self.loop()
@@ -255,6 +268,7 @@ class MainLane:
         self.forget(call)
         if call.task.cancelled():  # before its first step, so nothing has been answered
             self._worker.calls.reply_cancelled(call)
+        self._guard(self._worker.between_calls)
         self._loop.call_soon(self._drain)
 
     def wake_loop(self) -> None:

@@ -109,14 +109,18 @@ class Worker:
             params = {}
         if method == "cancel":
             self.main.cancel(message.get("call") or params.get("call") or 0)
+            if self.comfyui is not None:
+                self.comfyui.memory.leases.wake()
+        elif method == "memory.prompt" and self.comfyui is not None:
+            self.comfyui.memory.prompt(params)
         elif method == "memory.released":
             self.memory.on_released(params)
         elif method == "instance.drop":
             token = str(params.get("instance") or "")
-            self.main.post(lambda: self.calls.drop_instance(token))
+            self.main.post(lambda: self._dropped(self.calls.drop_instance, token))
         elif method == "handle.drop":
             handles = params.get("handles")
-            self.main.post(lambda: self.role.drop(handles))
+            self.main.post(lambda: self._dropped(self.role.drop, handles))
         else:
             decode.discard(message, self.memory)
 
@@ -143,9 +147,19 @@ class Worker:
                 "reserved_bytes": cuda.memory_reserved(),
                 "allocated_bytes": cuda.memory_allocated(),
             }
+        if self.comfyui is not None:
+            census.update(self.comfyui.memory.answer())
         return census
 
     # ---- the main thread -------------------------------------------------------------------------
+
+    def _dropped(self, drop: Callable[[Any], None], what: Any) -> None:
+        """Lets go of something, and of what it may have held on a card."""
+        try:
+            drop(what)
+        finally:
+            if self.comfyui is not None:
+                self.comfyui.memory.changed()
 
     def _load(self, message: Message) -> None:
         request = message["id"]
@@ -223,6 +237,32 @@ class Worker:
     def _shutdown(self, message: Message) -> None:
         self.channel.reply(message["id"], {})
         finish(0)
+
+    # ---- around computing, on the main thread ----------------------------------------------------
+
+    def begin_computing(self, call: Call, inputs: Any) -> None:
+        """Right before a node's code."""
+        if self.comfyui is not None:
+            self.comfyui.memory.before(call, inputs)
+
+    def end_computing(self, call: Call, result: Any) -> None:
+        """Right after it and before its answer; `result` is None if it failed."""
+        if self.comfyui is not None:
+            self.comfyui.memory.after(call, result)
+
+    def between_calls(self) -> None:
+        """A call has been answered."""
+        if self.comfyui is not None:
+            self.comfyui.memory.between()
+
+    def patience(self) -> float | None:
+        """Seconds after which `idle` is to be called if nothing arrives; None for never."""
+        return self.comfyui.memory.patience() if self.comfyui is not None else None
+
+    def idle(self) -> None:
+        """Nothing has arrived for that long."""
+        if self.comfyui is not None:
+            self.comfyui.memory.report_if_due()
 
     def report_progress(self, value: Any, total: Any, node_id: Any) -> None:
         """Sends a node's progress. From any thread; what is not a number is sent as text."""

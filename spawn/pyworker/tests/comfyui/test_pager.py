@@ -8,7 +8,7 @@ import unittest
 from enum import Enum
 from typing import Any
 
-from comfy_supervisor_worker.comfyui.pager import Memory, Pager
+from comfy_supervisor_worker.comfyui.pager import HostMemory, Pager
 
 ON = {"COMFY_ENV_WORKER_AIMDO": "1", "COMFY_ENV_AIMDO_SIMPLE_HEADROOM": "1024", "COMFY_ENV_AIMDO_HEADROOM": "7", "COMFY_ENV_AIMDO_NVML": "0"}
 
@@ -168,11 +168,11 @@ class State(Enum):
 class AtImport(unittest.TestCase):
     def test_the_hosts_reserve_and_state_are_in_force_before_the_first_load(self) -> None:
         management = types.SimpleNamespace(EXTRA_RESERVED_VRAM=400, vram_state=State.DISABLED, VRAMState=State)
-        Memory({"COMFY_ENV_EXTRA_RESERVED_VRAM": "-5", "COMFY_ENV_VRAM_STATE": "HIGH_VRAM"}).apply(management)
+        HostMemory({"COMFY_ENV_EXTRA_RESERVED_VRAM": "-5", "COMFY_ENV_VRAM_STATE": "HIGH_VRAM"}).apply(management)
         self.assertEqual((management.EXTRA_RESERVED_VRAM, management.vram_state), (-5, State.HIGH_VRAM))
-        Memory({"COMFY_ENV_VRAM_STATE": "OF_A_LATER_VERSION"}).apply(management)
+        HostMemory({"COMFY_ENV_VRAM_STATE": "OF_A_LATER_VERSION"}).apply(management)
         with self.assertLogs(level="WARNING"):
-            Memory({"COMFY_ENV_EXTRA_RESERVED_VRAM": "much"}).apply(management)
+            HostMemory({"COMFY_ENV_EXTRA_RESERVED_VRAM": "much"}).apply(management)
         self.assertEqual((management.EXTRA_RESERVED_VRAM, management.vram_state), (-5, State.HIGH_VRAM))
 
 

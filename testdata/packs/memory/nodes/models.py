@@ -6,6 +6,7 @@ import itertools
 import os
 import sys
 
+import comfy.memory_management
 import comfy.model_management
 import comfy.model_patcher
 
@@ -108,6 +109,7 @@ def report(models=()):
         "headroom": getattr(pager, "simple_vram_headroom", None),
         "pinned": management.TOTAL_PINNED_MEMORY,
         "pin_ceiling": management.MAX_PINNED_MEMORY,
+        "ram_headroom": comfy.memory_management.RAM_CACHE_HEADROOM,
         "models": {
             entry.model.model.name: entry.model_loaded_memory()
             for entry in management.current_loaded_models

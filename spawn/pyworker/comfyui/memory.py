@@ -1,0 +1,206 @@
+"""A worker's part in sharing cards and RAM: what it reports, asks for and lets go of.
+
+Memory is touched on the main thread alone, between calls, while it is idle, or while a load waits for its lease; never in
+another callback. Until a pack imports ComfyUI's memory management nothing happens here, and assignments are kept for it.
+
+    memory.assign    request        values for ComfyUI's knobs (assignments)
+    memory.release   request        lets go of something (ladder)
+    memory.prompt    notification   a prompt of the host begins or ends (boundary)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+from ..wire.errors import ChannelGone, error_object
+from .assignments import Assignments
+from .boundary import Boundary
+from .census import Census, moved
+from .ladder import Ladder
+from .leases import WAIT_SECONDS, Leases
+
+if TYPE_CHECKING:
+    from ..calls import Call
+    from ..worker import Worker
+    from .pager import Pager
+
+_SHARE = 1000.0  # reports take at most this part of the main thread's time
+
+
+class Memory:
+    """Made when a worker loads its pack; `arrived` brings it to life."""
+
+    requests = frozenset(("memory.assign", "memory.release"))
+
+    def __init__(self, worker: Worker, pager: Pager, params: dict[str, Any]) -> None:
+        """`params` are the `memory` of the load request: `lease_wait_ms`, and `assign` for what counts from the start."""
+        self._worker = worker
+        self.assignments = Assignments(pager, _seed())
+        wait = params.get("lease_wait_ms")
+        self.leases = Leases(worker, self.assignments, wait / 1000 if isinstance(wait, (int, float)) and wait > 0 else WAIT_SECONDS)
+        self.leases.on_left = self._queue
+        self.census: Census | None = None
+        self._boundary: Boundary | None = None
+        self._ladder: Ladder | None = None
+        self._lock = threading.Lock()
+        self._due: deque[Callable[[], None]] = deque()  # what waits for the main thread's next moment
+        self._owed = False  # something may have changed that was not reported
+        self._next = 0.0  # when the next report may be made
+        assigned = params.get("assign")
+        if isinstance(assigned, dict):
+            self.assignments.take(assigned)
+
+    def arrived(self, management: Any) -> None:
+        """The post-import hook of comfy.model_management."""
+        worker = self._worker
+        self.census = Census(management)
+        self._boundary = Boundary(management)
+        self._ladder = Ladder(management, self.census, self._nodes, worker.role.held)
+        self.assignments.arrived(management, self.census.names.of)
+        self.leases.arrived(management, self.census)
+        self._owed = True
+
+    def _nodes(self) -> Iterator[Any]:
+        yield from self._worker.calls.objects()
+
+    # ---- from the thread that reads ------------------------------------------------------------------------------
+
+    def post(self, message: dict[str, Any]) -> None:
+        """Takes a request; it is served at the main thread's next moment."""
+        params = message.get("params")
+        given: dict[str, Any] = params if isinstance(params, dict) else {}
+        if message["method"] == "memory.assign":
+            self._queue(lambda: self._reply(message["id"], lambda: self.assignments.take(given)))
+            return
+
+        def serve() -> None:
+            self._reply(message["id"], lambda: self._release(given))
+
+        if given.get("kind") == "partial_release" and self.leases.post_meanwhile(serve):
+            return
+        self._queue(serve)
+
+    def prompt(self, params: dict[str, Any]) -> None:
+        """Takes note of a prompt's begin or end."""
+        self._queue(lambda: self._prompt(params))
+
+    def answer(self) -> dict[str, Any]:
+        """What the answer to a census has of this."""
+        census = self.census
+        if census is None:
+            return {"census": None, "own": [], "leases": []}
+        return {"census": census.last, "own": census.own(), "leases": self.leases.describe()}
+
+    def _queue(self, item: Callable[[], None]) -> None:
+        with self._lock:
+            self._due.append(item)
+        self._worker.main.post(self.between)
+
+    # ---- around calls, on the main thread ------------------------------------------------------------------------
+
+    def before(self, call: Call, inputs: Any) -> None:
+        """Right before a node's code."""
+        if self._boundary is not None:
+            self._boundary.call_begins(call.context.get("prompt_id"), inputs)
+
+    def after(self, call: Call, result: Any) -> None:
+        """Right after it, before the answer goes out; `result` is None for a call that failed."""
+        if self._boundary is None:
+            return
+        if not self._worker.main.computing(but=call):
+            self._boundary.call_ended(result)
+        self.leases.call_ended(call.request)
+        self._owed = True
+        self.report_if_due()
+
+    def between(self) -> None:
+        """Serves what waits, unless a node computes."""
+        while self._due and not self._worker.main.computing():
+            with self._lock:
+                item = self._due.popleft()
+            item()
+
+    def patience(self) -> float | None:
+        """Seconds until something has to be reported though nothing arrives; None for never."""
+        return max(0.0, self._next - time.monotonic()) if self._owed and self.census is not None else None
+
+    def changed(self) -> None:
+        """Something outside of calls may have let go of models."""
+        self._owed = self.census is not None
+
+    # ---- reports -------------------------------------------------------------------------------------------------
+
+    def report_if_due(self) -> None:
+        """Reports what has moved, as long as reports take no time worth mentioning."""
+        if self.census is None or not self._owed or time.monotonic() < self._next:
+            return
+        self._owed = False
+        begin = time.monotonic()
+        try:
+            report = self.census.read()
+            if moved(self.census.last, report):
+                self._send(report)
+        except Exception:  # a patcher of another kind in ComfyUI's list, say
+            logging.debug("what this worker holds could not be counted", exc_info=True)
+        end = time.monotonic()
+        self._next = end + (end - begin) * _SHARE
+
+    def _send(self, report: dict[str, Any]) -> None:
+        assert self.census is not None
+        self.census.last = report
+        try:
+            self._worker.channel.notify("memory.census", report)
+        except ChannelGone:
+            pass  # nobody counts any more
+
+    def _fresh(self) -> dict[str, Any]:
+        """A report that counts from now on, to go with a receipt."""
+        assert self.census is not None
+        report = self.census.last = self.census.read()
+        self._owed = False
+        return report
+
+    # ---- requests, on the main thread ----------------------------------------------------------------------------
+
+    def _reply(self, request: int, serve: Callable[[], dict[str, Any]]) -> None:
+        channel = self._worker.channel
+        try:
+            try:
+                channel.reply(request, serve())
+            except ChannelGone:
+                raise
+            except Exception as error:
+                channel.reply_error(request, error_object("internal", f"{type(error).__name__}: {error}"))
+        except ChannelGone:
+            pass  # nobody waits for it
+
+    def _release(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self._ladder is None:  # nothing of ComfyUI is loaded, so nothing is held through it
+            return {"kind": str(params.get("kind")), "freed": {}, "pins_freed": 0, "census": None, "steps": [], "stuck": 0}
+        receipt = self._ladder.release(params, self.leases.keeping())
+        receipt["census"] = self._fresh()
+        return receipt
+
+    def _prompt(self, params: dict[str, Any]) -> None:
+        prompt = params.get("prompt_id")
+        begins = params.get("state") == "begin"
+        headroom = params.get("ram_headroom") if begins else 0
+        if isinstance(headroom, (int, float)) and self._boundary is not None:
+            self.assignments.take({"ram_headroom": headroom})
+        if not begins and self._boundary is not None:
+            self._boundary.prompt_ended(prompt)
+            self._owed = True
+            self.report_if_due()
+
+
+def _seed() -> int | None:
+    """What the pager was started with, in bytes."""
+    try:
+        return int(os.environ.get("COMFY_ENV_AIMDO_SIMPLE_HEADROOM", ""))
+    except ValueError:
+        return None
