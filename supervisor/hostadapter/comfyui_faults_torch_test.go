@@ -235,6 +235,7 @@ func (s *server) line(t *testing.T, pattern string) string {
 }
 
 func TestComfyUIStartsWhateverIsWrongWithItsPacks(t *testing.T) {
+	t.Parallel()
 	made := install(t)
 	wrong := []string{"raises", "hangs", "noisy", "unsendable", "without_serializer", "bad_serializer", "twin", "ComfyUI-Twin", "unbuilt"}
 	made.addPacks(t, append(wrong, "faults")...)
@@ -303,6 +304,7 @@ func TestComfyUIStartsWhateverIsWrongWithItsPacks(t *testing.T) {
 }
 
 func TestPacksWhoseEnvironmentIsGoneShowTheirNodesAndSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	made := install(t)
 	made.addPacks(t, "unbuilt")
 	made.start(t, made.use(t)).stop(t)
@@ -326,6 +328,7 @@ func TestPacksWhoseEnvironmentIsGoneShowTheirNodesAndSayWhatToDo(t *testing.T) {
 }
 
 func TestAWorkerThatIsKilledInMidPromptFailsItsNodeAndTheNextPromptWorks(t *testing.T) {
+	t.Parallel()
 	made := install(t)
 	made.addPacks(t, "faults")
 	running := made.start(t, made.use(t))
@@ -355,6 +358,7 @@ func TestAWorkerThatIsKilledInMidPromptFailsItsNodeAndTheNextPromptWorks(t *test
 }
 
 func TestAPromptDuringTheEndOfTheSupervisorEndsAndTheNextOneWorks(t *testing.T) {
+	t.Parallel()
 	made := install(t)
 	made.addPacks(t, "faults")
 	running := made.start(t, made.use(t))
@@ -383,6 +387,7 @@ func TestAPromptDuringTheEndOfTheSupervisorEndsAndTheNextOneWorks(t *testing.T) 
 }
 
 func TestWorkersEndWithTheirComfyUIHoweverItEnds(t *testing.T) {
+	t.Parallel()
 	made := install(t)
 	made.addPacks(t, "faults", "again")
 	// Their end is seen, and no time limit waited for.
@@ -449,6 +454,7 @@ func (s *server) again(t *testing.T) {
 }
 
 func TestTwoComfyUIsOfOneMachineHaveWorkersOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	made := install(t)
 	made.addPacks(t, "faults")
 	environ := made.use(t)
@@ -477,6 +483,7 @@ func TestTwoComfyUIsOfOneMachineHaveWorkersOfTheirOwn(t *testing.T) {
 }
 
 func TestANodeThatNeverLooksAtTheStopButtonIsKilledWhereTheOperatorWantsThat(t *testing.T) {
+	t.Parallel()
 	made := install(t)
 	made.addPacks(t, "faults")
 	made.environ = append(made.environ, "COMFY_SUPERVISOR_CANCEL_DEADLINE=500ms")

@@ -42,6 +42,7 @@ func (i *installation) addSpeedPack(t testing.TB, name string, native bool) {
 // A picture of 64 MiB goes through five nodes, whose outputs ComfyUI all keeps: they are one memory file, and nothing of
 // that size has gone through another.
 func TestAPictureThatManyNodesHaveIsCopiedOnce(t *testing.T) {
+	t.Parallel()
 	made := install(t)
 	made.addSpeedPack(t, "speed", false)
 	running := made.start(t, made.use(t))
@@ -95,6 +96,7 @@ func BenchmarkManyPacks(b *testing.B) {
 		native.addSpeedPack(b, name, true)
 		isolated.addSpeedPack(b, name, false)
 	}
+	isolated.environ = append(isolated.environ, "COMFY_ENV_ROOT="+b.TempDir()) // so many are not kept
 	environ := isolated.use(b)
 	isolated.start(b, environ).stop(b) // fills the cache of scans
 	for b.Loop() {

@@ -298,6 +298,7 @@ func TestEveryCoreNodeLooksTheSameThroughItsContract(t *testing.T) {
 }
 
 func TestTheContractPackBehavesInAWorkerAsItDoesNatively(t *testing.T) {
+	t.Parallel()
 	native, isolated := install(t), install(t)
 	native.addContractPack(t, true)
 	isolated.addContractPack(t, false)
@@ -325,6 +326,7 @@ func TestTheContractPackBehavesInAWorkerAsItDoesNatively(t *testing.T) {
 }
 
 func TestUpstreamsExecutionTestsPassAcrossTheBoundary(t *testing.T) {
+	t.Parallel()
 	made := install(t)
 	testing := filepath.Join(made.folder, "tests", "execution", "testing_nodes", "testing-pack")
 	pack := filepath.Join(made.folder, "custom_nodes", "testing-pack")
