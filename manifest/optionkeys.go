@@ -31,7 +31,7 @@ const (
 
 // OptionKeys are all keys of [options], in the order in which they are shown.
 var OptionKeys = []OptionKey{
-	{Name: "health_check_timeout", Kind: Limit, Example: "5", Doc: "how long a worker may take to answer a ping, in seconds",
+	{Name: "health_check_timeout", Kind: Limit, Example: "5", Doc: "how long a worker that was idle for a minute may take to answer a ping before its next call, in seconds",
 		limit: func(o *Options) **time.Duration { return &o.HealthCheckTimeout }},
 	{Name: "start", Kind: Limit, Example: `"120s"`, Doc: "how long a worker may take until it is ready",
 		limit: func(o *Options) **time.Duration { return &o.Start }},

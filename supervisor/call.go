@@ -139,6 +139,13 @@ func (d *Daemon) refusal(c *client, s *session, call *call) *wire.Error {
 
 // forward sends a call to its worker, on whatever goroutine found that it can go.
 func (d *Daemon) forward(w *worker, call *call) {
+	if !d.asksFirst(w, call) {
+		d.transmit(w, call)
+	}
+}
+
+// transmit sends a call to its worker now.
+func (d *Daemon) transmit(w *worker, call *call) {
 	d.mu.Lock()
 	if call.answered { // cancelled meanwhile
 		delete(w.inFlight, call)

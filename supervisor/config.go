@@ -37,6 +37,8 @@ type Config struct {
 	Reconnect      time.Duration // a host without a connection may come back within this
 	LauncherOrphan time.Duration // launchers wait so long for a lost supervisor
 	StopGrace      time.Duration // processes that were asked to end get so long
+	HealthCheck    time.Duration // a worker that was idle for Unheard has so long to answer a ping before its next call
+	Unheard        time.Duration // 0: every worker without calls is asked
 	SweepInterval  time.Duration
 	Crash          Limits
 	Idle           memory.Limits
@@ -59,6 +61,7 @@ type environmentLimits struct {
 	cancelled    time.Duration // how long a call may go on that was cancelled; 0: as long as it likes
 	start        time.Duration
 	stopGrace    time.Duration
+	health       time.Duration // for the answer to a ping; 0: none is asked
 	reap         time.Duration
 	inference    string
 }
@@ -89,6 +92,7 @@ func (c *Config) limits(environment string, declared manifest.Options) environme
 		callSilence: c.CallSilence,
 		start:       c.Crash.Start,
 		stopGrace:   c.StopGrace,
+		health:      c.HealthCheck,
 		reap:        c.Idle.Reap,
 		inference:   manifest.InferenceMode,
 	}
@@ -97,7 +101,7 @@ func (c *Config) limits(environment string, declared manifest.Options) environme
 		from *time.Duration
 	}{
 		{&limits.callSilence, options.CallSilence}, {&limits.callDeadline, options.CallDeadline},
-		{&limits.cancelled, options.CancelDeadline},
+		{&limits.cancelled, options.CancelDeadline}, {&limits.health, options.HealthCheckTimeout},
 		{&limits.start, options.Start}, {&limits.stopGrace, options.StopGrace}, {&limits.reap, options.Reap},
 	} {
 		if item.from != nil {

@@ -47,6 +47,7 @@ type testOptions struct {
 	CrashCount              int
 	Backoff                 []time.Duration
 	CancelDeadline          time.Duration
+	HealthCheck             time.Duration
 }
 
 func (o testOptions) config() Config {
@@ -71,6 +72,7 @@ func (o testOptions) config() Config {
 		Reconnect:        o.Reconnect,
 		LauncherOrphan:   o.Orphan,
 		StopGrace:        o.StopGrace,
+		HealthCheck:      o.HealthCheck,
 		SweepInterval:    o.Sweep,
 		Crash:            crash,
 		Idle:             memory.Limits{Reap: o.Reap},

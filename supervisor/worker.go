@@ -39,6 +39,8 @@ type worker struct {
 	record      Record
 	queue       []*call            // wait for it to be ready, or for its replacement
 	inFlight    map[*call]struct{} // sent, or about to be
+	asking      bool               // it has to answer a ping first
+	unsent      []*call            // in flight, and kept back until then
 	byID        map[uint64]*call   // sent, by their ID on the worker's connection
 	calls       uint64             // answered
 	process     spawn.Worker       // nil until it is launched

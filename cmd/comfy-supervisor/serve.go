@@ -142,6 +142,8 @@ func daemonConfig(loaded *settings.Settings) (supervisor.Config, error) {
 		Reconnect:        loaded.Reconnect.Value,
 		LauncherOrphan:   loaded.LauncherOrphan.Value,
 		StopGrace:        loaded.StopGrace.Value,
+		HealthCheck:      loaded.HealthCheckTimeout.Value,
+		Unheard:          supervisor.DefaultUnheard,
 		SweepInterval:    loaded.Sweep.Value,
 		Crash:            crash,
 		Idle:             idle,

@@ -98,7 +98,7 @@ var Table = []Setting{
 	{Name: "scan", Variables: []string{"COMFY_SUPERVISOR_SCAN"}, Type: Duration, Default: "300s", Example: `"10m"`, least: int64(time.Second),
 		Doc: "how long ComfyUI's start may wait for a pack to be imported and described", span: func(s *Settings) *Value[time.Duration] { return &s.Scan }},
 	{Name: "health_check_timeout", Variables: []string{"COMFY_SUPERVISOR_HEALTH_CHECK_TIMEOUT"}, Type: Duration, Default: "5s", Example: `"5s"`, least: int64(time.Millisecond),
-		Doc: "how long a worker may take to answer a ping", span: func(s *Settings) *Value[time.Duration] { return &s.HealthCheckTimeout }},
+		Doc: "how long a worker that was idle for a minute may take to answer a ping before its next call", span: func(s *Settings) *Value[time.Duration] { return &s.HealthCheckTimeout }},
 	{Name: "call_silence", Variables: []string{"COMFY_SUPERVISOR_CALL_SILENCE"}, Flag: "call-silence", Type: Duration, Default: "600s", Example: `"10m"`,
 		Doc: "how long a call may be without a sign of progress", span: func(s *Settings) *Value[time.Duration] { return &s.CallSilence }},
 	{Name: "call_deadline", Variables: []string{"COMFY_SUPERVISOR_CALL_DEADLINE"}, Type: Duration, Default: "0s", Example: `"1h"`,
