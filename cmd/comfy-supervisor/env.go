@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -99,7 +100,39 @@ func (app *application) hostVariables(loaded *settings.Settings, facts envbuild.
 			variables = append(variables, one.variable)
 		}
 	}
+	own, err := fallbacks(loaded, facts)
+	if err != nil {
+		return nil, err
+	}
+	if own != "" {
+		variables = append(variables, variable{"COMFY_SUPERVISOR_FALLBACKS", own})
+	}
 	return variables, nil
+}
+
+// fallbacks are the manifests of the host's packs whose fallback is not the general one, by path, as JSON; "" for none.
+func fallbacks(loaded *settings.Settings, facts envbuild.Facts) (string, error) {
+	if facts.ComfyUI.Directory == "" {
+		return "", nil
+	}
+	work, _ := envbuild.Discover([]string{facts.ComfyUI.Directory}, facts.Platform) // what is wrong is said when they are built
+	own := map[string]string{}
+	for _, one := range work {
+		if one.Parsed == nil {
+			continue
+		}
+		if fallback := loaded.Limits(one.Found.Name, one.Parsed.Options).Fallback; *fallback != loaded.Fallback.Value {
+			own[one.Found.File] = *fallback
+		}
+	}
+	if len(own) == 0 {
+		return "", nil
+	}
+	content, err := json.Marshal(own)
+	if err != nil {
+		return "", fmt.Errorf("encoding the packs' fallbacks: %w", err)
+	}
+	return string(content), nil
 }
 
 // joinPythonPath puts our folder before what the caller has, without folders that an earlier env put there.

@@ -112,6 +112,7 @@ func localApplicationData(home string, e environ) string {
 var internalVariables = []string{
 	"COMFY_SUPERVISOR_WORKER", "COMFY_SUPERVISOR_SETTINGS", "COMFY_SUPERVISOR_LAUNCHER", "COMFY_SUPERVISOR_LAUNCHER_KEY",
 	"COMFY_SUPERVISOR_LAUNCHER_FOLDER", "COMFY_SUPERVISOR_LAUNCHER_VERSION", "COMFY_SUPERVISOR_LAUNCHER_COOKIE",
+	"COMFY_SUPERVISOR_FALLBACKS",
 }
 
 // removedVariables are settings that comfy-env once had and that promise something which no longer happens.

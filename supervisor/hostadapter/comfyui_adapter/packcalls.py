@@ -72,7 +72,7 @@ def _isolated(pack: Path, source: discovery.Source, package: str) -> tuple[dict[
     try:
         return adapter().register(pack, source)
     except Exception as error:
-        if not settings.falls_back_to_host():
+        if not settings.falls_back_to_host(source.manifest):
             raise
         logging.warning("[%s] %s; it runs inside ComfyUI instead, as the setting fallback asks for", pack.name, error)
         return _imported(package, source.module)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from pathlib import Path
 
 _SCAN_SECONDS = 300.0
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -21,8 +23,17 @@ def keeps_scanned() -> bool:
     return os.environ.get("COMFY_SUPERVISOR_KEEP_SCANNED", "").strip() == "yes"
 
 
-def falls_back_to_host() -> bool:
-    """Whether a pack whose environment can not be used is imported here."""
+def falls_back_to_host(manifest: Path | None = None) -> bool:
+    """Whether nodes whose environment can not be used are imported here, as their manifest or the operator says."""
+    try:
+        own = json.loads(os.environ.get("COMFY_SUPERVISOR_FALLBACKS") or "{}")
+    except ValueError:
+        own = {}
+    if manifest is not None and isinstance(own, dict):
+        place = os.path.realpath(manifest)
+        for path, fallback in own.items():
+            if os.path.realpath(path) == place:
+                return fallback == "host"
     return os.environ.get("COMFY_SUPERVISOR_FALLBACK", "").strip() == "host"
 
 

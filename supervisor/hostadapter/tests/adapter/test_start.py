@@ -177,6 +177,19 @@ class Settings(unittest.TestCase):
             with mock.patch.dict(os.environ, COMFY_SUPERVISOR_SCAN=text):
                 self.assertEqual(settings.scan_seconds(), seconds, text)
 
+    def test_a_pack_has_its_own_fallback_before_the_general_one(self) -> None:
+        own = Path("/packs/own/nodes/comfy-env.toml")
+        for general, text, expected in (
+            ("", "", False),
+            ("host", "", True),
+            ("host", '{"/packs/own/nodes/comfy-env.toml": "error"}', False),
+            ("error", '{"/packs/own/nodes/../nodes/comfy-env.toml": "host"}', True),
+            ("host", '{"/packs/other/nodes/comfy-env.toml": "error"}', True),
+            ("host", "no JSON", True),
+        ):
+            with mock.patch.dict(os.environ, COMFY_SUPERVISOR_FALLBACK=general, COMFY_SUPERVISOR_FALLBACKS=text):
+                self.assertEqual(settings.falls_back_to_host(own), expected, text)
+
 
 class Assets(Folder):
     def test_assets_go_where_comfyui_has_its_folders(self) -> None:
