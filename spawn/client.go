@@ -141,6 +141,13 @@ func (h helloWatcher) HandleNotification(notification *wire.Message, body []byte
 	}
 }
 
+// HandleStray implements wire.StrayHandler.
+func (h helloWatcher) HandleStray(reply *wire.Message) {
+	if handler, wants := h.worker.handler.(wire.StrayHandler); wants {
+		handler.HandleStray(reply)
+	}
+}
+
 // run starts this side's goroutines; finish ends with all of them.
 func (w *worker) run() {
 	peerEnded := make(chan error, 1)
@@ -194,15 +201,18 @@ func (w *worker) finish(peerEnded <-chan error) {
 		w.release()
 		return
 	}
+	clean := true
 	if exit := w.traffic.ending(); exit != nil {
 		w.setExit(exitIn(exit))
 		w.awaitLastLines()
 		w.client.Kill() // the tree is empty: nothing that go-plugin cuts off after two seconds is left to do
 	} else {
-		w.endBlindly(err)
+		clean = w.endBlindly(err)
 	}
 	w.release()
-	if err := removeFolder(w.record.Folder); err != nil {
+	if !clean {
+		w.logger.Warn().Str("worker", w.record.Worker).Msg("the worker's folder stays, for what is left of it")
+	} else if err := removeFolder(w.record.Folder); err != nil {
 		w.logger.Warn().Err(err).Str("worker", w.record.Worker).Msg("the worker's folder stays")
 	}
 }
@@ -218,8 +228,8 @@ func (w *worker) awaitLastLines() {
 }
 
 // endBlindly ends a worker whose launcher has said nothing about its end: it died, does not answer, or broke the
-// stream.
-func (w *worker) endBlindly(cause error) {
+// stream. It reports whether that worked: then nothing is left that could be looked for.
+func (w *worker) endBlindly(cause error) (clean bool) {
 	w.mu.Lock()
 	reason := w.stopping
 	w.mu.Unlock()
@@ -242,13 +252,14 @@ func (w *worker) endBlindly(cause error) {
 	if err != nil {
 		w.logger.Error().Err(err).Str("worker", w.record.Worker).Msg("ending what a launcher left behind")
 	}
-	if err := removeCgroup(w.record.Cgroup); err != nil {
-		w.logger.Warn().Err(err).Msg("the control group stays")
+	if groupErr := removeCgroup(w.record.Cgroup); groupErr != nil {
+		w.logger.Warn().Err(groupErr).Msg("the control group stays")
 	}
 	if log := lastLines(filepath.Join(w.record.Folder, launcherLogName)); log != "" {
 		w.logger.Warn().Str("worker", w.record.Worker).Str("log", log).Msg("the last lines of a dead launcher")
 	}
 	w.setExit(Exit{Reason: reason, Unkillable: left, Time: time.Now()})
+	return err == nil
 }
 
 // lastLines is the end of a launcher's log.

@@ -79,15 +79,19 @@ func NewHolder(options HolderOptions) *Holder {
 }
 
 // Reserve books bytes for a file that its owner is about to allocate. Beyond the quota it returns a *wire.Error of kind
-// quota with the figures.
-func (h *Holder) Reserve(owner string, bytes int64) error {
-	if bytes < 0 {
-		return wire.Errorf(wire.KindBadRequest, "reserving %d bytes of memory files is not possible", bytes)
+// quota with the figures. held is what the owner has booked already, which replaces what is known of that: a request
+// that is sent again, because its first answer was lost, books once. Negative: it does not say.
+func (h *Holder) Reserve(owner string, bytes, held int64) error {
+	if bytes < 0 || bytes > mostBytes || held > mostBytes {
+		return wire.Errorf(wire.KindBadRequest, "reserving %d bytes of memory files beside %d is not possible", bytes, held)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return wire.NewError(wire.KindStopped, "the supervisor is ending: no memory files are made any more")
+	}
+	if held >= 0 {
+		h.setReserved(owner, held)
 	}
 	if free := h.options.QuotaBytes - h.reserved; bytes > free {
 		err := wire.Errorf(wire.KindQuota, "a memory file of %d bytes does not fit: %d of the quota of %d bytes are in use",
@@ -101,6 +105,9 @@ func (h *Holder) Reserve(owner string, bytes int64) error {
 	return nil
 }
 
+// mostBytes is more than any machine has, and far from where sums of it overflow.
+const mostBytes = 1 << 50
+
 // Return takes back a reservation: the owner destroyed a file of that many bytes.
 func (h *Holder) Return(owner string, bytes int64) {
 	h.mu.Lock()
@@ -112,6 +119,16 @@ func (h *Holder) Return(owner string, bytes int64) {
 	bytes = min(bytes, account.reserved)
 	account.reserved -= bytes
 	h.reserved -= bytes
+	h.forgetIdleOwner(owner, account)
+}
+
+// setReserved takes an owner's word for what it has reserved.
+func (h *Holder) setReserved(owner string, bytes int64) {
+	account := h.account(owner)
+	if !account.dropped {
+		h.reserved += bytes - account.reserved
+		account.reserved = bytes
+	}
 	h.forgetIdleOwner(owner, account)
 }
 

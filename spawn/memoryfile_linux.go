@@ -38,12 +38,12 @@ func openOffered(from Party, offered *wire.File, _ string) (openFile, error) {
 	// O_PATH first: a descriptor may be a device or a FIFO, whose opening blocks or has effects.
 	place, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return openFile{}, openingFailed(path, err)
+		return openFile{}, openingFailed(from, path, err)
 	}
 	defer unix.Close(place)
 	var stat unix.Stat_t
 	if err := unix.Fstat(place, &stat); err != nil {
-		return openFile{}, openingFailed(path, err)
+		return openFile{}, openingFailed(from, path, err)
 	}
 	switch {
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
@@ -55,17 +55,26 @@ func openOffered(from Party, offered *wire.File, _ string) (openFile, error) {
 	}
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", place), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return openFile{}, openingFailed(path, err)
+		return openFile{}, openingFailed(from, path, err)
 	}
 	return openFile{os.NewFile(uintptr(fd), offered.ID)}, nil
 }
 
-func openingFailed(path string, err error) error {
+func openingFailed(from Party, path string, err error) error {
 	switch {
+	case errors.Is(err, unix.ENOENT) && hasNoDescriptors(from.PID):
+		return fmt.Errorf("opening %s: %w", path, ErrPartyEnded)
 	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("%s is not there: the process has ended or closed it: %w", path, err)
+		return fmt.Errorf("%s is not there: the process has closed it: %w", path, err)
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		return fmt.Errorf("opening %s: no descriptor is left; raise the limit of open files (ulimit -n): %w", path, err)
 	}
 	return fmt.Errorf("opening %s: %w", path, err)
+}
+
+// hasNoDescriptors reports whether a process has ended or is about to: one that ends closes all its descriptors some
+// time before it is seen to have ended.
+func hasNoDescriptors(pid int) bool {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return err != nil && !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) || err == nil && len(entries) == 0
 }

@@ -144,15 +144,15 @@ func TestADeathReleasesWhatItHeld(t *testing.T) {
 func TestTheQuotaIsOneForAllAndOutlivesAnOwner(t *testing.T) {
 	holder, _, files := newTestHolder(t, 100)
 	worker, host := files.party("worker"), files.party("host")
-	if err := holder.Reserve("worker", 60); err != nil {
+	if err := holder.Reserve("worker", 60, -1); err != nil {
 		t.Fatal(err)
 	}
-	err := holder.Reserve("host", 41)
+	err := holder.Reserve("host", 41, -1)
 	var wireError *wire.Error
 	if !errors.As(err, &wireError) || wireError.Data.Kind != wire.KindQuota {
 		t.Fatalf("error %v", err)
 	}
-	if err := holder.Reserve("host", 40); err != nil {
+	if err := holder.Reserve("host", 40, -1); err != nil {
 		t.Error(err)
 	}
 	holder.Return("host", 1000) // more than it has
@@ -163,14 +163,28 @@ func TestTheQuotaIsOneForAllAndOutlivesAnOwner(t *testing.T) {
 	if usage := holder.Usage(); usage.ReservedBytes != 50 {
 		t.Errorf("usage %+v", usage)
 	}
-	if err := holder.Reserve("host", 51); err == nil {
+	if err := holder.Reserve("host", 51, -1); err == nil {
 		t.Error("mapped files of a dead owner do not count")
 	}
 	holder.Released("host", []FileCount{{"worker-1", 1}})
 	if usage := holder.Usage(); usage.ReservedBytes != 0 || len(usage.Owners) != 0 {
 		t.Errorf("usage %+v", usage)
 	}
-	if err := holder.Reserve("host", -1); err == nil {
+	for range 2 { // the answer to the first got lost
+		if err := holder.Reserve("worker", 10, 20); err != nil {
+			t.Error(err)
+		}
+	}
+	if usage := holder.Usage(); usage.Owners["worker"] != 30 {
+		t.Errorf("a request that was repeated is booked as %+v", usage)
+	}
+	if err := holder.Reserve("nobody", 1000, 0); err == nil || holder.Usage().Owners["nobody"] != 0 {
+		t.Errorf("beyond the quota: %v, %+v", err, holder.Usage())
+	}
+	if err := holder.Reserve("host", 1<<62, 1<<62); err == nil {
+		t.Error("a sum that overflows was booked")
+	}
+	if err := holder.Reserve("host", -1, -1); err == nil {
 		t.Error("a negative reservation")
 	}
 }
@@ -243,7 +257,7 @@ func TestAClosedHolderKeepsNothing(t *testing.T) {
 	if _, err := holder.Receive(host, []wire.File{file}); err == nil {
 		t.Error("it still receives")
 	}
-	if err := holder.Reserve("host", 1); err == nil {
+	if err := holder.Reserve("host", 1, -1); err == nil {
 		t.Error("it still reserves")
 	}
 	holder.Released("a", []FileCount{{"host-1", 1}})

@@ -8,6 +8,9 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 )
 
+// ErrPartyEnded is why files can not be received whose owner has ended before they were opened: they went with it.
+var ErrPartyEnded = errors.New("the process has ended, and the file with it")
+
 // Shipment is the files of one received message until it is passed on. Deliver or Discard ends it; both may be called
 // after that and do nothing.
 type Shipment struct {
@@ -17,18 +20,37 @@ type Shipment struct {
 }
 
 // Receive takes the files of a message. What is not known yet is opened through the sender's process and compared with
-// what the message says; a known ID must mean the same file. On an error nothing is held.
+// what the message says; a known ID must mean the same file. On an error nothing is held, and the sender is told that
+// its own files are free.
 func (h *Holder) Receive(from Party, files []wire.File) (*Shipment, error) {
 	shipment := &Shipment{holder: h}
 	for index := range files {
 		held, err := h.take(from, &files[index])
 		if err != nil {
 			shipment.Discard()
+			h.refuse(from, files[index:])
 			return nil, fmt.Errorf("receiving memory file %q of %s: %w", files[index].ID, from.ID, err)
 		}
 		shipment.files = append(shipment.files, held)
 	}
 	return shipment, nil
+}
+
+// refuse gives files back that were not taken: those that their sender owns and that nobody knows.
+func (h *Holder) refuse(from Party, files []wire.File) {
+	var unknown []string
+	h.mu.Lock()
+	account := h.owners[from.ID]
+	for index := range files {
+		owner, err := ownerOf(files[index].ID)
+		if err == nil && owner == from.ID && h.files[files[index].ID] == nil && !h.closed && (account == nil || !account.dropped) {
+			unknown = append(unknown, files[index].ID)
+		}
+	}
+	h.mu.Unlock()
+	if len(unknown) > 0 {
+		h.announce(freeList{from.ID: unknown})
+	}
 }
 
 // take counts one more transit of a file, which it opens where necessary.

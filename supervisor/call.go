@@ -219,6 +219,9 @@ func (d *Daemon) workerAnswered(w *worker, call *call, reply *wire.Message, body
 		return
 	}
 	shipment, filesErr := d.files.Receive(w.party, reply.Files)
+	if errors.Is(filesErr, spawn.ErrPartyEnded) { // its result went with it, and its end answers the call
+		return
+	}
 	d.mu.Lock()
 	_, expected := w.inFlight[call]
 	var e effects

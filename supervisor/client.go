@@ -112,6 +112,7 @@ func (d *Daemon) clientGone(c *client, err error) {
 	}
 	if session.role == api.RoleOperator { // a host that is alive still maps what it holds, until its session ends
 		d.files.Drop(c.party.ID)
+		d.spoiled.forget(c.party.ID)
 	}
 	event := d.log.Debug()
 	if errors.Is(err, errSlowClient) {
@@ -243,6 +244,13 @@ func (c *client) HandleNotification(notification *wire.Message, _ []byte) {
 		if isComfyUI(notification.Method) {
 			c.daemon.hearComfyUI(c, notification)
 		}
+	}
+}
+
+// HandleStray gives back the files of a reply that comes too late.
+func (c *client) HandleStray(reply *wire.Message) {
+	if c.session != nil {
+		c.daemon.stray(c.party, reply)
 	}
 }
 

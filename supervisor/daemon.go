@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -43,6 +44,7 @@ type Daemon struct {
 	clients  map[*client]struct{}
 	couriers map[string]*courier // the ways to owners of memory files
 	spoiled  spoiled             // memory files that are not to be filled again; has a lock of its own
+	leftover map[string]struct{} // workers that are gone and whose folders are not
 	awaited  map[string]struct{} // recorded sessions whose hosts have not said yet what they hold
 }
 
@@ -65,6 +67,7 @@ func New(config Config) (*Daemon, error) {
 		ending:   make(map[*session]struct{}),
 		clients:  make(map[*client]struct{}),
 		couriers: make(map[string]*courier),
+		leftover: make(map[string]struct{}),
 		awaited:  make(map[string]struct{}),
 	}
 	d.files = d.newHolder()
@@ -76,6 +79,8 @@ func New(config Config) (*Daemon, error) {
 }
 
 func (d *Daemon) workersFolder() string { return filepath.Join(d.config.RuntimeDirectory, "workers") }
+func (d *Daemon) workerFolder(id string) string { return filepath.Join(d.workersFolder(), id) }
+
 func (d *Daemon) sessionFolder() string { return filepath.Join(d.config.RuntimeDirectory, "sessions") }
 
 // Run serves until the context ends or a client asks for the end; then it stops every worker and leaves nothing
@@ -120,19 +125,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 // serve accepts clients until the end is asked for.
 func (d *Daemon) serve(ctx context.Context) {
 	d.work.Go(d.sweepLoop)
-	d.work.Go(func() {
-		for {
-			conn, err := d.listener.Accept()
-			if err != nil {
-				if d.ctx.Err() == nil {
-					d.log.Error().Err(err).Msg("accepting clients failed; the supervisor ends")
-					d.close("accepting clients failed: " + err.Error())
-				}
-				return
-			}
-			d.clientWG.Go(func() { d.serveClient(conn) })
-		}
-	})
+	d.work.Go(d.acceptClients)
 	d.log.Info().Str("socket", d.config.Socket).Int("pid", d.self.PID).Msg("supervisor ready")
 	d.event(api.Event{Kind: "supervisor.ready", Terms: map[string]any{"pid": d.self.PID, "version": d.config.Version}})
 	if d.config.Ready != nil {
@@ -147,6 +140,50 @@ func (d *Daemon) serve(ctx context.Context) {
 		d.close(cause)
 	case <-d.ctx.Done():
 	}
+}
+
+// acceptClients lets clients in until the daemon ends. Where the system lacks something for another connection those
+// that wait have to wait longer: it is no reason to end what works.
+func (d *Daemon) acceptClients() {
+	scarce := false
+	for {
+		conn, err := d.listener.Accept()
+		switch {
+		case err == nil:
+			scarce = false
+			d.clientWG.Go(func() { d.serveClient(conn) })
+		case d.ctx.Err() != nil:
+			return
+		case isScarcity(err):
+			if !scarce {
+				scarce = true
+				d.log.Error().Err(err).Msg("no client can be accepted now; trying again until one can")
+			}
+			select {
+			case <-time.After(acceptPause):
+			case <-d.ctx.Done():
+			}
+		default:
+			d.log.Error().Err(err).Msg("accepting clients failed; the supervisor ends")
+			d.close("accepting clients failed: " + err.Error())
+			return
+		}
+	}
+}
+
+// acceptPause is the time between two attempts to accept a client while descriptors or memory are short: that some are
+// free again is told by nobody.
+const acceptPause = 50 * time.Millisecond
+
+// isScarcity reports whether an error means that something is used up which may be free again, or that a client has
+// given up meanwhile.
+func isScarcity(err error) bool {
+	for _, scarcity := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+		if errors.Is(err, scarcity) {
+			return true
+		}
+	}
+	return false
 }
 
 // close begins the end: nothing new is taken, and every worker is asked to stop.

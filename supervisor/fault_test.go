@@ -270,6 +270,50 @@ func TestASupervisorThatIsKilledInMidCallIsFollowedByOneThatServesTheSameWorker(
 	}
 }
 
+func TestAWorkerWhoseSupervisorIsKilledWhileItLoadsIsReadyUnderTheNextOne(t *testing.T) {
+	options := newTestOptions(t)
+	pack, path := t.TempDir(), marker(t)
+	source := fmt.Sprintf(`import os, sys, time
+with open(%[1]q, "w") as file:
+    file.write(str(os.getpid()))
+while os.path.exists(%[1]q):
+    time.sleep(0.005)
+sys.path.insert(0, %[2]q)
+from pack import NODE_CLASS_MAPPINGS
+`, path, filepath.Dir(options.Environments[0].PackDirectory))
+	if err := os.WriteFile(filepath.Join(pack, "__init__.py"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	slow := options.Environments[0]
+	slow.Name, slow.PackDirectory, slow.NodesDirectory = "slow", pack, pack
+	options.Environments = append(options.Environments, slow)
+	first := startSeparateDaemon(t, options)
+	lost := begin(testContext(t), connectOperator(t, options), api.Call{Environment: "slow", Node: "Echo"})
+	python := atoi(t, awaitFile(t, path))
+	if err := first.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.command.Wait()
+	if err := lost.wait(t); err == nil {
+		t.Error("the call of a supervisor that was killed succeeded")
+	}
+	second := startDaemon(t, options)
+	client := second.connect()
+	if worker := onlyWorker(t, client, "slow"); worker.State != string(Starting) || worker.PythonPID != python {
+		t.Errorf("status shows %+v", worker)
+	}
+	running := begin(testContext(t), client, api.Call{Environment: "slow", Node: "Echo"})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := running.wait(t); err != nil || running.result.PythonPID != python {
+		t.Errorf("got %+v, %v", running.result, err)
+	}
+	if worker := onlyWorker(t, client, "slow"); worker.Generation != 1 || len(worker.Nodes) == 0 {
+		t.Errorf("status shows %+v", worker)
+	}
+}
+
 func TestWorkersOfASupervisorThatDoesNotReturnEndByThemselves(t *testing.T) {
 	options := newTestOptions(t)
 	options.Orphan = 300 * time.Millisecond

@@ -130,7 +130,11 @@ func (c *courier) tell() {
 func (d *Daemon) reserve(party spawn.Party, request *wire.Message, reply wire.ReplyFunc) {
 	params, err := decode[api.BytesParams](request)
 	if err == nil {
-		err = d.files.Reserve(party.ID, params.Bytes)
+		held := int64(-1)
+		if params.Held != nil {
+			held = max(0, *params.Held)
+		}
+		err = d.files.Reserve(party.ID, params.Bytes, held)
 	}
 	if err != nil {
 		refuse(reply, wire.AsError(err))
@@ -165,6 +169,20 @@ func (d *Daemon) released(party spawn.Party, notification *wire.Message) {
 		}
 	}
 	d.files.Released(party.ID, counts)
+}
+
+// stray takes the files of a reply that nobody waits for, such as one that was meant for an earlier supervisor, and
+// gives them back to their owner.
+func (d *Daemon) stray(party spawn.Party, reply *wire.Message) {
+	if len(reply.Files) == 0 {
+		return
+	}
+	shipment, err := d.files.Receive(party, reply.Files)
+	if err != nil {
+		d.log.Debug().Err(err).Str("party", party.ID).Msg("the files of a late reply")
+		return
+	}
+	shipment.Discard()
 }
 
 // undelivered takes back files that were counted for a party whose message could not be sent.

@@ -49,6 +49,8 @@ type loadResult struct {
 	Python       string            `json:"python"`
 	Platform     string            `json:"platform"`
 	Packages     map[string]string `json:"packages"`
+	// Loaded is false when a worker that was asked for its nodes has not imported its pack yet.
+	Loaded *bool `json:"loaded"`
 	// NodesInBody: the contracts were too long for the header and are the body.
 	NodesInBody bool `json:"nodes_in_body"`
 }

@@ -1,9 +1,13 @@
 package supervisor
 
 import (
+	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
+	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 )
 
@@ -23,11 +27,32 @@ func (d *Daemon) sweepLoop() {
 		case <-timer.C:
 		case <-d.sweepNow:
 		}
+		d.removeLeftover()
 		wait := interval
 		if next := d.sweep(time.Now()); !next.IsZero() {
 			wait = min(wait, max(time.Until(next), time.Millisecond))
 		}
 		timer.Reset(wait)
+	}
+}
+
+// removeLeftover tries again to remove what is left of workers that are gone: descriptors, say, were short when they
+// ended.
+func (d *Daemon) removeLeftover() {
+	d.mu.Lock()
+	ids := slices.Collect(maps.Keys(d.leftover))
+	d.mu.Unlock()
+	for _, id := range ids {
+		ctx, cancel := context.WithTimeout(d.ctx, killTime)
+		err := spawn.RemoveStale(ctx, d.workerFolder(id))
+		cancel()
+		if err != nil {
+			d.log.Warn().Err(err).Str("worker", id).Msg("what is left of a worker stays for now")
+			continue
+		}
+		d.mu.Lock()
+		delete(d.leftover, id)
+		d.mu.Unlock()
 	}
 }
 

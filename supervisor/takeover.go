@@ -124,13 +124,40 @@ func (d *Daemon) adopt(ctx context.Context, record spawn.Record) bool {
 		return false
 	}
 	d.takeProcess(w, process)
-	if err := errors.Join(d.askInventory(w), d.askNodes(w)); err != nil {
+	inventoryErr, nodesErr := d.askInventory(w), d.askNodes(w)
+	if err := errors.Join(inventoryErr, nodesErr); err != nil {
 		d.log.Warn().Err(err).Str("worker", w.id).Msg("an adopted worker does not answer everything")
 	}
-	d.send(w, Message{Kind: Loaded, Cause: "adopted from an earlier supervisor"})
+	d.mu.Lock()
+	loaded := nodesErr == nil && (w.loaded.Loaded == nil || *w.loaded.Loaded)
+	d.mu.Unlock()
+	adopted := Message{Kind: Loaded, Cause: "adopted from an earlier supervisor"}
+	if loaded {
+		d.send(w, adopted)
+	}
 	d.event(api.Event{Kind: "worker.adopted", Session: s.id, Environment: record.Environment, Generation: record.Generation,
 		Terms: map[string]any{"worker": w.id, "python_pid": process.PythonPID()}})
-	d.goSafely(func() { d.attend(w, process) })
+	d.goSafely(func() {
+		if !loaded && d.finishStart(w, process, record.Load, inventoryErr != nil) {
+			d.send(w, adopted)
+		}
+		d.attend(w, process)
+	})
+	return true
+}
+
+// finishStart loads an adopted worker whose earlier supervisor died before it had seen it loaded. One that has imported
+// its pack meanwhile just says so again.
+func (d *Daemon) finishStart(w *worker, process spawn.Worker, load json.RawMessage, askFiles bool) bool {
+	d.startClock(w)
+	if !d.load(w, process, load) {
+		return false
+	}
+	if askFiles {
+		if err := d.askInventory(w); err != nil {
+			d.log.Warn().Err(err).Str("worker", w.id).Msg("some memory files of an adopted worker are not known")
+		}
+	}
 	return true
 }
 
@@ -139,7 +166,7 @@ func (d *Daemon) adoptRecord(s *session, record spawn.Record) *worker {
 	p := d.place(s, record.Environment)
 	w := d.newWorker(p, newRecord(record.Generation, nil, 0, time.Now()))
 	w.id = record.Worker
-	w.party = spawn.Party{ID: record.Worker}
+	w.party = spawn.Party{ID: record.Worker, PID: record.Python.PID} // before it is attached to: frames arrive at once
 	w.adopted = true
 	p.current = w
 	var load loadParams

@@ -189,7 +189,9 @@ func (d *Daemon) takeProcess(w *worker, process spawn.Worker) (stopped bool) {
 	defer d.mu.Unlock()
 	w.process = process
 	w.peer = process.Peer()
-	w.party.PID = process.PythonPID()
+	if pid := process.PythonPID(); w.party.PID != pid { // an adopted one's was known before
+		w.party.PID = pid
+	}
 	w.result = wire.Params(api.CallResult{Environment: w.place.environment, Generation: w.generation, Worker: w.id, PythonPID: process.PythonPID()})
 	d.join(w.party, w.peer)
 	return w.record.State != Starting
@@ -256,7 +258,7 @@ func (d *Daemon) prepare(w *worker) (spawn.Spec, error) {
 		Variables:   reflection.Environ(),
 		Load:        load,
 		Host:        s.process,
-		Folder:      filepath.Join(d.workersFolder(), w.id),
+		Folder:      d.workerFolder(w.id),
 		Binary:      d.config.Binary,
 		Version:     d.config.Version,
 		Log:         &workerLog{daemon: d, worker: w},
@@ -439,7 +441,12 @@ func (d *Daemon) exited(w *worker, exit *spawn.Exit) {
 // settle clears away what a worker's processes held and wakes who waits for its end.
 func (d *Daemon) settle(w *worker) {
 	d.files.Drop(w.party.ID)
+	d.spoiled.forget(w.party.ID)
+	_, left := os.Lstat(d.workerFolder(w.id))
 	d.mu.Lock()
+	if left == nil {
+		d.leftover[w.id] = struct{}{}
+	}
 	w.process = nil
 	delete(d.couriers, w.party.ID)
 	close(w.settled)

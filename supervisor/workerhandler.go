@@ -105,6 +105,9 @@ func (h *workerHandler) HandleNotification(notification *wire.Message, body []by
 	}
 }
 
+// HandleStray gives back the files of a reply that comes too late.
+func (h *workerHandler) HandleStray(reply *wire.Message) { h.daemon.stray(h.worker.party, reply) }
+
 // progress is a sign of life of its call and goes on to the client.
 func (h *workerHandler) progress(notification *wire.Message) {
 	call := h.daemon.heard(h.worker, notification.Call)

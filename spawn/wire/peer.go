@@ -24,6 +24,12 @@ type Handler interface {
 	HandleNotification(notification *Message, body []byte)
 }
 
+// StrayHandler is a Handler that wants to see replies nobody waits for: late ones, and those that an earlier owner of
+// the connection has asked for. They may carry memory files.
+type StrayHandler interface {
+	HandleStray(reply *Message)
+}
+
 // ReplyFunc answers one request. The message needs Result or Error; its ID is filled in. An error means that the
 // other side is gone.
 type ReplyFunc func(reply *Message, body []byte) error
@@ -96,8 +102,11 @@ func (p *Peer) settle(message *Message, body []byte) {
 	done := p.pending[message.ID]
 	delete(p.pending, message.ID)
 	p.mu.Unlock()
-	if done == nil {
-		return // a reply nobody waits for: late, doubled or made up
+	if done == nil { // late, doubled or made up
+		if handler, wants := p.handler.(StrayHandler); wants {
+			handler.HandleStray(message)
+		}
+		return
 	}
 	if message.Error != nil {
 		done(message, body, message.Error)
@@ -162,6 +171,10 @@ func (p *Peer) StartPrepared(request *Message, body []byte, prepare func(id uint
 	}
 	return id, nil
 }
+
+// SkipTo makes the IDs of requests from now on larger than one: on a connection that had another owner before, whose
+// requests may still be answered. To be called before the first request.
+func (p *Peer) SkipTo(id uint64) { p.nextID.Store(id) }
 
 // Forget drops a pending request: its done is not called any more. It reports whether there was one.
 func (p *Peer) Forget(id uint64) bool {

@@ -247,6 +247,38 @@ func TestStrayRepliesAreDroppedAndNonsenseEndsTheConnection(t *testing.T) {
 	}
 }
 
+// straysToo is a service that looks at replies nobody waits for.
+type straysToo struct {
+	*service
+	strays []uint64
+}
+
+func (s *straysToo) HandleStray(reply *Message) { s.strays = append(s.strays, reply.ID) }
+
+func TestAReplyThatNobodyWaitsForIsHandedToWhoeverWantsIt(t *testing.T) {
+	header := func(text string) Frame { return Frame{Header: []byte(text)} }
+	handler := &straysToo{service: newService()}
+	stray := &script{end: io.EOF, frames: []Frame{
+		header(`{"jsonrpc":"2.0","id":77,"result":{}}`),
+		header(`{"jsonrpc":"2.0","id":78,"error":{"code":1,"message":"x","data":{"kind":"value"}}}`),
+	}}
+	if err := NewPeer(stray, handler).Run(); err != nil || len(handler.strays) != 2 || handler.strays[1] != 78 {
+		t.Errorf("got %v, %v", handler.strays, err)
+	}
+}
+
+func TestAPeerOnAConnectionThatHadAnotherOwnerUsesOtherIDs(t *testing.T) {
+	peer := NewPeer(&script{end: io.EOF}, newService())
+	peer.SkipTo(1 << 40)
+	id, err := peer.Start(&Message{Method: "x"}, nil, func(*Message, []byte, error) {})
+	if err != nil || id != 1<<40+1 {
+		t.Errorf("got %d, %v", id, err)
+	}
+	if err := peer.Run(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestADoubledReplyIsDeliveredOnce(t *testing.T) {
 	connection := &script{end: io.EOF, frames: []Frame{
 		{Header: []byte(`{"jsonrpc":"2.0","id":1,"result":1}`)}, {Header: []byte(`{"jsonrpc":"2.0","id":1,"result":2}`)},

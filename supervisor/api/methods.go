@@ -94,6 +94,8 @@ type ReleasedParams struct {
 // BytesParams carries a number of bytes, for memory.reserve and memory.return.
 type BytesParams struct {
 	Bytes int64 `json:"bytes"`
+	// Held is what a process that reserves has reserved already; nil where it does not say.
+	Held *int64 `json:"held,omitempty"`
 }
 
 // InventoryResult answers memory.inventory.

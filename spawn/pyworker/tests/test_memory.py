@@ -10,7 +10,7 @@ import stat
 import tempfile
 import unittest
 import unittest.mock
-from typing import Any
+from typing import Any, Callable
 
 from comfy_supervisor_worker.wire import files
 from comfy_supervisor_worker.wire.errors import CannotCross
@@ -28,7 +28,8 @@ class Pools(unittest.TestCase):
         self.addCleanup(self.empty)
         self.taken: list[OwnedFile] = []
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int, held: Callable[[], int]) -> None:
+        self.assertEqual(held(), self.reserved, "what the pool says that it has")
         if self.reserved + size > self.limit:
             raise CannotCross("quota", "quota")
         self.reserved += size
@@ -40,6 +41,7 @@ class Pools(unittest.TestCase):
         for file in self.pool.lent():
             self.pool.released(file["id"])
         self.pool._drop_free(0)
+        self.assertEqual(self.pool.booked, self.reserved)
 
     def lend(self, size: int) -> str:
         file = self.pool.take(size)

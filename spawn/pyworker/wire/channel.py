@@ -170,6 +170,15 @@ class Channel:
         self._wake.set()
         self._handler.on_gone(error)
 
+    def end_pending(self, error: ChannelGone) -> None:
+        """Ends every pending request with an error, while the connection goes on."""
+        with self._id_lock:
+            pending, self._pending = self._pending, {}
+            self._background -= sum(waiter.notify is not None for waiter in pending.values())
+        for waiter in pending.values():
+            waiter.reply = error
+            self._notify_waiter(waiter)
+
     # ---- sending ---------------------------------------------------------------------------------
 
     def set_chore(self, chore: Callable[[], list[bytes]]) -> None:

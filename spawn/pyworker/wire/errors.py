@@ -15,6 +15,12 @@ class ChannelGone(ConnectionError):
     """The other side is gone: nothing more arrives, and what was pending gets no reply."""
 
 
+class SupervisorChanged(ChannelGone):
+    """The connection goes on, but whoever was asked is gone: another supervisor has taken over, and
+    does not know of the request.
+    """
+
+
 class CannotCross(ValueError):
     """A value that can not be sent or opened. `path` names the place inside the value, innermost
     part first.

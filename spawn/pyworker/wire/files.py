@@ -88,6 +88,10 @@ def open_reference(file: FileReference) -> int:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CannotCross(f"a reference to a memory file that can not be read: {error}") from error
     except OSError as error:
+        if error.errno == errno.ENOENT and path.startswith("/proc/") and _has_ended(int(pid)):
+            raise CannotCross(
+                f"memory file {file.get('id')!r} went with process {pid}, which has ended", "gone"
+            ) from error
         raise CannotCross(f"opening memory file {file.get('id')!r}: {error}") from error
     status = os.fstat(descriptor)
     inode = file.get("inode") or status.st_ino
@@ -98,6 +102,16 @@ def open_reference(file: FileReference) -> int:
             f" {status.st_ino} of {status.st_size} bytes, expected {inode} of {size}"
         )
     return descriptor
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process has ended or is about to: then it has no descriptors any more."""
+    try:
+        return not os.listdir(f"/proc/{pid}/fd")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:
+        return False
 
 
 def map_shared(descriptor: int, size: int) -> mmap.mmap:

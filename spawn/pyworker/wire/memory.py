@@ -8,7 +8,7 @@ import json
 from typing import Any, Callable
 
 from .channel import Channel
-from .errors import CannotCross, RemoteError
+from .errors import CannotCross, RemoteError, SupervisorChanged
 from .frames import pack
 from .mappings import Mappings
 from .pagemap import Pagemap
@@ -29,11 +29,16 @@ class Memory:
         self.mappings = Mappings(self._due)
         self.pagemap = Pagemap()
 
-    def _reserve(self, size: int) -> None:
-        try:
-            self._channel().request("memory.reserve", {"bytes": size})
-        except RemoteError as error:
-            raise CannotCross(error.message, error.kind) from error
+    def _reserve(self, size: int, held: Callable[[], int]) -> None:
+        while True:
+            try:
+                # What is booked already goes along, so that asking twice books once.
+                self._channel().request("memory.reserve", {"bytes": size, "held": held()})
+                return
+            except SupervisorChanged:
+                pass  # the next one is asked
+            except RemoteError as error:
+                raise CannotCross(error.message, error.kind) from error
 
     def _give_back(self, size: int) -> None:
         self._returned += size
@@ -66,11 +71,10 @@ class Memory:
 
     def inventory(self) -> dict[str, Any]:
         """The answer to `memory.inventory`."""
-        sizes = self.pool.sizes()
         return {
             "owned": self.pool.lent(),
             "holds": self.mappings.holds(),
-            "reserved_bytes": sum(sizes.values()),
+            "reserved_bytes": self.pool.booked,
         }
 
 

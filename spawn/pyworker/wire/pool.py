@@ -55,10 +55,13 @@ class Pool:
     """
 
     def __init__(
-        self, owner: str, reserve: Callable[[int], None], give_back: Callable[[int], None]
+        self,
+        owner: str,
+        reserve: Callable[[int, Callable[[], int]], None],
+        give_back: Callable[[int], None],
     ) -> None:
-        """`reserve` asks for bytes before a file is made and may raise CannotCross; `give_back`
-        must not block.
+        """`reserve` asks for bytes before a file is made, beside those that the function it gets
+        returns, and may raise CannotCross; `give_back` must not block.
         """
         self._owner = owner
         self._reserve = reserve
@@ -68,6 +71,8 @@ class Pool:
         self._free: list[OwnedFile] = []
         self._lent: dict[str, OwnedFile] = {}
         self._filling = 0  # bytes taken and not lent yet
+        self.booked = 0  # bytes of all files, and of the one that is being asked for
+        self._booking = threading.Lock()  # one asks at a time
         self._folder = ""
         self.free_limit = 512 << 20  # bytes kept for use again
 
@@ -89,21 +94,37 @@ class Pool:
         file = self._take_free(size)
         if file is None:
             try:
-                self._reserve(size)
+                self._book(size)
             except CannotCross:
                 if not self._drop_free(0):
                     raise
-                self._reserve(size)  # what lay unused has been given back first
+                self._book(size)  # what lay unused has been given back first
             try:
                 file = OwnedFile(f"{self._owner}-{self._next}", size, self._folder)
-            except CannotCross:
-                self._give_back(size)
+            except BaseException:
+                self._unbook(size)
                 raise
         with self._lock:
             self._next += 1
             file.id = f"{self._owner}-{self._next}"
             self._filling += file.size
         return file
+
+    def _book(self, size: int) -> None:
+        with self._booking:
+            with self._lock:
+                self.booked += size
+            try:
+                self._reserve(size, lambda: self.booked - size)
+            except BaseException:
+                with self._lock:
+                    self.booked -= size
+                raise
+
+    def _unbook(self, size: int) -> None:
+        self._give_back(size)
+        with self._lock:
+            self.booked -= size
 
     def _take_free(self, size: int) -> OwnedFile | None:
         with self._lock:
@@ -156,7 +177,7 @@ class Pool:
 
     def _destroy(self, file: OwnedFile) -> None:
         file.destroy()
-        self._give_back(file.size)
+        self._unbook(file.size)
 
     def lent(self) -> list[FileReference]:
         """The files that others may still map."""

@@ -18,7 +18,7 @@ from .sidelane import SideLane
 from .wire import PROTOCOL, decode
 from .wire.channel import Channel, Message, Transport, encode_json
 from .wire.descriptors import move_high
-from .wire.errors import ChannelGone, error_object
+from .wire.errors import ChannelGone, SupervisorChanged, error_object
 from .wire.memory import Memory
 from .wire.values import envelope
 
@@ -49,11 +49,12 @@ class Worker:
         self.hooks = ImportHooks()
         self.comfyui: ComfyUI | None = None  # what a host that is ComfyUI gets, from load on
         self._loaded = False
+        self._ready = False  # the pack is imported
         self._on_reader: dict[str, Callable[[Message], Any]] = {
             "ping": lambda message: self.main.state(),
             "census": lambda message: self._census(),
             "stacks": lambda message: {"text": stacks()},
-            "memory.inventory": lambda message: self.memory.inventory(),
+            "memory.inventory": lambda message: self._inventory(),
         }
         self._on_main: dict[str, Callable[[Message], None]] = {
             "load": self._load,
@@ -132,6 +133,13 @@ class Worker:
         """The launcher has closed the connection; the main thread ends when it is idle."""
         self.main.wake_loop()
 
+    def _inventory(self) -> dict[str, Any]:
+        """What a supervisor asks that has taken over: the one before may have died with questions
+        of ours unanswered.
+        """
+        self.channel.end_pending(SupervisorChanged("another supervisor has taken over"))
+        return self.memory.inventory()
+
     def _census(self) -> dict[str, Any]:
         census: dict[str, Any] = {
             "memory_files": {
@@ -164,6 +172,9 @@ class Worker:
     def _load(self, message: Message) -> None:
         request = message["id"]
         params = message.get("params")
+        if self._ready:  # a supervisor that has taken over does not know
+            self._reply_nodes(request, self._facts())
+            return
         if self._loaded or not isinstance(params, dict) or not isinstance(params.get("pack"), dict):
             text = "a worker is loaded once, with a pack"
             self.channel.reply_error(request, error_object("bad_request", text))
@@ -200,13 +211,17 @@ class Worker:
             return
         streams.flush()
         self.channel.notify("phase", {"phase": "contracts", "detail": ""})
-        facts = {
+        self._ready = True
+        self._reply_nodes(request, self._facts())
+
+    @staticmethod
+    def _facts() -> dict[str, Any]:
+        return {
             "pid": os.getpid(),
             "python": ".".join(map(str, sys.version_info[:3])),
             "platform": sys.platform,
             "packages": versions(_REPORTED_PACKAGES),
         }
-        self._reply_nodes(request, facts)
 
     def _configure(self, params: dict[str, Any]) -> None:
         self.generation = int(params.get("generation") or 0)
@@ -287,7 +302,12 @@ class Worker:
     # ---- the side lane ---------------------------------------------------------------------------
 
     def _nodes(self, message: Message) -> None:
-        self._reply_nodes(message["id"], {})
+        if self._ready:
+            self._reply_nodes(message["id"], {"loaded": True})
+        else:
+            self.channel.reply(
+                message["id"], {"loaded": False, "nodes": [], "display_names": {}}
+            )
 
 
 def _number(value: Any) -> Any:

@@ -133,6 +133,50 @@ def Tell(method, params):
     return ("told",)
 
 
+def _after_sending(what, then):
+    """Has a function run right after the next frame whose header contains something is sent."""
+    channel = _worker().channel
+    send = channel.send
+
+    def sending(header, body=b""):
+        send(header, body)
+        if what in header:
+            channel.send = send
+            then()
+
+    channel.send = sending
+
+
+def _pause(marker):
+    """Says that it runs, by a file, and goes on when that is gone."""
+    with open(marker, "w") as file:
+        file.write(str(os.getpid()))
+    while os.path.exists(marker):
+        time.sleep(0.005)
+
+
+def FillAndDie(count, marker):
+    """Sends a result and dies before anybody can have opened its memory file."""
+    _pause(marker)
+    _after_sending(b'"result"', lambda: os.kill(os.getpid(), signal.SIGKILL))
+    return (bytes(count),)
+
+
+def FillLater(count, marker):
+    """Returns a large result once it may, and says when it has asked for the memory."""
+    _pause(marker)
+    _after_sending(b"memory.reserve", lambda: os.close(os.open(marker + ".asked", os.O_CREAT)))
+    return (bytes(count),)
+
+
+def Pool():
+    """What this process's memory files are at."""
+    import gc
+
+    gc.collect()
+    return ({**_worker().memory.pool.sizes(), "booked_bytes": _worker().memory.pool.booked},)
+
+
 def Orphan(marker, seconds=600):
     """Leaves a grandchild in a session of its own behind, whose PID is in the marker; then blocks."""
     code = (
@@ -164,6 +208,6 @@ class Strict:
 
 NODE_CLASS_MAPPINGS = {"Strict": Strict} | {
     function.__name__: _node(function)
-    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Tell, Orphan)
+    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Tell, Orphan, FillAndDie, FillLater, Pool)
 }
 NODE_DISPLAY_NAME_MAPPINGS = {"Echo": "Echo what comes in"}
