@@ -184,7 +184,7 @@ func (b *Builder) one(ctx context.Context, work Work) Result {
 	case ctx.Err() != nil && err != nil:
 		return finish(OutcomeCancelled, fmt.Errorf("building %s: cancelled: %w", plan.Name, ctx.Err()))
 	case err != nil:
-		return finish(OutcomeFailed, err)
+		return finish(OutcomeFailed, b.store.explain(err))
 	}
 	result = finish(outcome, nil)
 	if outcome == OutcomeUnchanged {
@@ -279,7 +279,7 @@ func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (strin
 	}
 	directory := b.store.directory(plan)
 	if err := os.MkdirAll(directory, 0o755); err != nil {
-		return "", fmt.Errorf("making the environment's folder: %w; set COMFY_ENV_ROOT to a folder that can be written", err)
+		return "", fmt.Errorf("making the environment's folder: %w", err)
 	}
 	hold, err := b.lock(ctx, plan, directory)
 	if err != nil {

@@ -32,7 +32,7 @@ func fetchUV(ctx context.Context, search toolSearch, target string) (err error) 
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	lock := flock.New(filepath.Join(folder, ".lock"))
+	lock := flock.New(filepath.Join(folder, ".lock"), flock.SetPermissions(lockMode))
 	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
 		return fmt.Errorf("waiting for another fetch: %w", err)
 	}

@@ -165,7 +165,7 @@ func days(duration time.Duration) string {
 // Collect deletes a revision that Usages found collectable, unless something has changed since: it is judged again
 // under the environment's lock. It reports whether the revision was deleted, and if not, why.
 func (s *Store) Collect(ctx context.Context, usage Usage, keep time.Duration) (deleted bool, reason string, err error) {
-	lock := flock.New(filepath.Join(usage.directory, lockFileName))
+	lock := flock.New(filepath.Join(usage.directory, lockFileName), flock.SetPermissions(lockMode))
 	got, err := lock.TryLock()
 	if err != nil {
 		return false, "", fmt.Errorf("locking %s: %w", usage.directory, err)
@@ -174,7 +174,7 @@ func (s *Store) Collect(ctx context.Context, usage Usage, keep time.Duration) (d
 		return false, "it is being built", nil
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	busy := flock.New(filepath.Join(usage.directory, busyName))
+	busy := flock.New(filepath.Join(usage.directory, busyName), flock.SetPermissions(lockMode))
 	got, err = busy.TryLock()
 	if err = errors.Join(err, busy.Close()); err != nil {
 		return false, "", fmt.Errorf("locking %s: %w", usage.directory, err)

@@ -137,7 +137,7 @@ func ServeGuard(input io.Reader) int {
 		return guardFailed("reading the order", errors.Join(err, errors.New("no command in it")))
 	}
 	if order.Lock != "" {
-		lock := flock.New(order.Lock)
+		lock := flock.New(order.Lock, flock.SetPermissions(lockMode))
 		if err := lock.Lock(); err != nil {
 			return guardFailed("locking "+order.Lock, err)
 		}

@@ -30,6 +30,12 @@ type builder struct {
 // startBuilder starts a build in another process of this binary.
 func (m *machine) startBuilder(packs ...string) *builder {
 	m.t.Helper()
+	return m.startBuilderWith(nil, packs...)
+}
+
+// startBuilderWith does so with more variables in its environment.
+func (m *machine) startBuilderWith(variables []string, packs ...string) *builder {
+	m.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		m.t.Fatal(err)
@@ -43,7 +49,7 @@ func (m *machine) startBuilder(packs ...string) *builder {
 	b := &builder{command: exec.Command(self, builderCommand), events: make(chan Event, 1000)}
 	b.command.Stdin = strings.NewReader(string(order))
 	b.command.Stderr = os.Stderr
-	b.command.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	b.command.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), variables...)
 	output, err := b.command.StdoutPipe()
 	if err != nil {
 		m.t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 // builder that a test can kill.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
+		beforeCommands()
 		switch os.Args[1] {
 		case GuardCommand:
 			os.Exit(ServeGuard(os.Stdin))
@@ -25,6 +26,9 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+// beforeCommands is what some tests want to happen before such a process begins.
+var beforeCommands = func() {}
 
 // builderCommand makes this binary build what its standard input describes and print the events.
 const builderCommand = "test-builder"

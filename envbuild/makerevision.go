@@ -181,7 +181,7 @@ func (h *hold) release() { _ = h.lock.Close() } // the lock ends with the descri
 
 // lock makes this build the only one of an environment, and waits until nothing of an earlier one lives.
 func (b *Builder) lock(ctx context.Context, plan *Plan, directory string) (*hold, error) {
-	held := &hold{lock: flock.New(filepath.Join(directory, lockFileName))}
+	held := &hold{lock: flock.New(filepath.Join(directory, lockFileName), flock.SetPermissions(lockMode))}
 	got, err := held.lock.TryLock()
 	if err == nil && !got {
 		held.waited = true
@@ -192,7 +192,7 @@ func (b *Builder) lock(ctx context.Context, plan *Plan, directory string) (*hold
 		_ = held.lock.Close()
 		return nil, fmt.Errorf("locking %s: %w", directory, err)
 	}
-	busy := flock.New(filepath.Join(directory, busyName))
+	busy := flock.New(filepath.Join(directory, busyName), flock.SetPermissions(lockMode))
 	_, err = busy.TryLockContext(ctx, lockPoll)
 	if err = errors.Join(err, busy.Close()); err != nil {
 		held.release()

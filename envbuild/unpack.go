@@ -20,7 +20,7 @@ func (b *Builder) Unpack(ctx context.Context, work []Work, file, sum string) Res
 	result := Result{Manifest: file}
 	outcome, err := b.unpack(ctx, work, file, sum, &result)
 	result.Outcome, result.Seconds = outcome, time.Since(begin).Seconds()
-	if err != nil {
+	if err = b.store.explain(err); err != nil {
 		result.Outcome = OutcomeFailed
 		if ctx.Err() != nil {
 			result.Outcome, err = OutcomeCancelled, fmt.Errorf("cancelled: %w", ctx.Err())
@@ -49,7 +49,7 @@ func (b *Builder) unpack(ctx context.Context, work []Work, file, sum string, res
 	result.Manifest, result.Lines, result.Plan = plan.Manifest, plan.Lines, plan
 	directory := b.store.directory(plan)
 	if err := os.MkdirAll(directory, 0o755); err != nil {
-		return "", fmt.Errorf("making the environment's folder: %w; set COMFY_ENV_ROOT to a folder that can be written", err)
+		return "", fmt.Errorf("making the environment's folder: %w", err)
 	}
 	hold, err := b.lock(ctx, plan, directory)
 	if err != nil {

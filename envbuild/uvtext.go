@@ -125,6 +125,10 @@ func uvReason(output string, err error) string {
 		case text == "[stdout]":
 			inStderr, collecting = false, false
 			continue
+		case strings.HasPrefix(text, "hint:") && strings.Contains(text, "credentials"):
+			// Without it, an index that lets nobody in looks like one that lacks the package.
+			reasons, inStderr, collecting = append(reasons, strings.TrimSpace(strings.TrimPrefix(text, "hint:"))), false, false
+			continue
 		case strings.HasPrefix(text, "hint:"), strings.HasPrefix(text, "warning:"):
 			inStderr, collecting = false, false
 			continue
