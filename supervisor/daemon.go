@@ -31,6 +31,7 @@ type Daemon struct {
 	logs      *logs
 	listener  net.Listener
 	sweepNow  chan struct{} // asks for a sweep before its time
+	manifests *manifestWatch
 
 	work     sync.WaitGroup // goroutines of workers, sessions and timers
 	clientWG sync.WaitGroup
@@ -71,6 +72,7 @@ func New(config Config) (*Daemon, error) {
 		awaited:  make(map[string]struct{}),
 	}
 	d.files = d.newHolder()
+	d.manifests = newManifestWatch(d)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.operator = d.newSession(api.RoleOperator, operatorSession, spawn.Process{})
 	d.operator.name = "operator"
@@ -78,7 +80,7 @@ func New(config Config) (*Daemon, error) {
 	return d, nil
 }
 
-func (d *Daemon) workersFolder() string { return filepath.Join(d.config.RuntimeDirectory, "workers") }
+func (d *Daemon) workersFolder() string         { return filepath.Join(d.config.RuntimeDirectory, "workers") }
 func (d *Daemon) workerFolder(id string) string { return filepath.Join(d.workersFolder(), id) }
 
 func (d *Daemon) sessionFolder() string { return filepath.Join(d.config.RuntimeDirectory, "sessions") }
@@ -125,6 +127,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 // serve accepts clients until the end is asked for.
 func (d *Daemon) serve(ctx context.Context) {
 	d.work.Go(d.sweepLoop)
+	d.work.Go(d.manifests.run)
 	d.work.Go(d.acceptClients)
 	d.log.Info().Str("socket", d.config.Socket).Int("pid", d.self.PID).Msg("supervisor ready")
 	d.event(api.Event{Kind: "supervisor.ready", Terms: map[string]any{"pid": d.self.PID, "version": d.config.Version}})

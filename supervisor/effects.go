@@ -140,6 +140,9 @@ func (d *Daemon) stateChanged(w *worker, before Record, message Message, e *effe
 	if w.record.State == Backoff {
 		w.tick = d.after(time.Until(w.record.BackoffUntil), func() { d.send(w, Message{Kind: Tick, Cause: "the pause after a crash is over"}) })
 	}
+	if w.record.State == Backoff || w.record.State == Quarantined || before.State == Backoff || before.State == Quarantined {
+		d.manifests.kick()
+	}
 	if w.record.State == Ready && w.limits.reap > 0 && w.limits.reap < d.config.SweepInterval {
 		d.askForSweep()
 	}

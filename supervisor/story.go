@@ -64,7 +64,7 @@ func (w *worker) refusal() *wire.Error {
 		Message: fmt.Sprintf("%s is quarantined: its worker crashed %d times within %s, the last time it %s",
 			w.place.environment, len(w.record.Crashes), window, w.record.Cause),
 		Data: wire.ErrorData{Kind: wire.KindStartFailed, Environment: w.place.environment, Generation: w.generation,
-			Remedy: "`comfy-supervisor reset " + w.place.environment + "` allows it to start again"}}
+			Remedy: "`comfy-supervisor reset " + w.place.environment + "` allows it to start again, and so does an edit of its manifest"}}
 	w.addExit(failure)
 	return failure
 }

@@ -45,6 +45,7 @@ type worker struct {
 	calls       uint64             // answered
 	process     spawn.Worker       // nil until it is launched
 	environment envbuild.Environment
+	manifest    fileStamp // of the environment's manifest, when it started
 	variables   []api.Variable
 	flags       []mirror.Flag // the host's flags, as they were handed on
 	mirrored    *api.Mirrored // what came of them; nil until the worker has said
@@ -235,11 +236,13 @@ func (d *Daemon) prepare(w *worker) (spawn.Spec, error) {
 		d.mu.Unlock()
 		return spawn.Spec{}, err
 	}
+	stamp := stampOf(environment.Manifest)
 	limits := d.config.limits(w.place.environment, environment.Options)
 	reflection := mirror.Plan(d.mirrorInput(w, s, environment))
 	d.mu.Lock()
 	w.limits = limits
 	w.environment = environment
+	w.manifest = stamp
 	w.variables = describeVariables(reflection)
 	w.flags = reflection.Flags
 	d.mu.Unlock()
