@@ -9,24 +9,11 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/testdata/fakecard"
 )
 
-// onFakeCard is a suite whose processes find a miniature ComfyUI and a fake card of 24 GiB, of which the driver keeps 454 MiB.
-func onFakeCard(t *testing.T, directory string, environ ...string) pythontest.Suite {
+// onFakeCard is a suite whose processes find a miniature ComfyUI and a fake card.
+func onFakeCard(t *testing.T, directory, manager string) pythontest.Suite {
 	t.Helper()
-	folder := t.TempDir()
-	library, err := fakecard.Build(filepath.Join(folder, "library"))
+	tree, environ, err := fakecard.Lay(t.TempDir())
 	if err != nil {
-		t.Fatal(err)
-	}
-	card, err := library.Create(filepath.Join(folder, "cards"), fakecard.Spec{Name: "Fake", Total: 24 << 30, Driver: 454 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	local, err := library.Create(filepath.Join(folder, "local"), fakecard.Spec{Name: "Fake", Total: 24 << 30, ProcessLocal: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree := filepath.Join(folder, "ComfyUI")
-	if err := fakecard.LayTree(tree); err != nil {
 		t.Fatal(err)
 	}
 	pack, err := filepath.Abs("../../testdata/packs/memory")
@@ -34,8 +21,8 @@ func onFakeCard(t *testing.T, directory string, environ ...string) pythontest.Su
 		t.Fatal(err)
 	}
 	made := suite(t, directory)
-	made.Environ = append(made.Environ, card.Variable(), "FAKECARD_LIBRARY="+library.Path, "TEST_COMFYUI="+tree, "TEST_LOCAL_CARD="+local.File, "TEST_PACK="+pack)
 	made.Environ = append(made.Environ, environ...)
+	made.Environ = append(made.Environ, "TEST_COMFYUI="+tree, "TEST_PACK="+pack, "TEST_MANAGER="+manager)
 	return made
 }
 
@@ -44,7 +31,7 @@ func TestModelsOfTheMiniatureTreeMoveOnAFakeCard(t *testing.T) {
 		for _, manager := range []string{"ledger", "pager"} {
 			t.Run(fmt.Sprintf("python3.%d/%s", python.Minor, manager), func(t *testing.T) {
 				t.Parallel()
-				pythontest.Run(t, python.Path, onFakeCard(t, "tests/miniature", "TEST_MANAGER="+manager))
+				pythontest.Run(t, python.Path, onFakeCard(t, "tests/miniature", manager))
 			})
 		}
 	}
@@ -56,7 +43,7 @@ func TestAWorkerSharesACard(t *testing.T) {
 	for _, manager := range []string{"ledger", "pager"} {
 		t.Run(manager, func(t *testing.T) {
 			t.Parallel()
-			pythontest.Run(t, newest.Path, onFakeCard(t, "tests/memory", "TEST_MANAGER="+manager))
+			pythontest.Run(t, newest.Path, onFakeCard(t, "tests/memory", manager))
 		})
 	}
 }

@@ -47,6 +47,18 @@ func programSources() (Sources, error) {
 // AddWire adds the modules that both sides share, as the package at a path such as comfy_supervisor/wire.
 func AddWire(sources Sources, below string) error { return sources.Add(embedded, "wire", below) }
 
+// AddMemory adds the modules with which both sides count and cap memory, to the package at a path.
+func AddMemory(sources Sources, below string) error {
+	for _, name := range []string{"census.py", "headroom.py", "ladder.py", "memoryloans.py", "pins.py"} {
+		content, err := embedded.ReadFile("comfyui/" + name)
+		if err != nil {
+			return fmt.Errorf("reading the embedded Python: %w", err)
+		}
+		sources[path.Join(below, name)] = content
+	}
+	return nil
+}
+
 // Add adds the Python files of one folder of a file system, not those of folders in it, below a path.
 func (s Sources) Add(files fs.FS, folder, below string) error {
 	entries, err := fs.ReadDir(files, folder)

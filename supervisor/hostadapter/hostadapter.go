@@ -28,5 +28,8 @@ func Layout(cache string) (pythonPath string, err error) {
 	if err := pyworker.AddWire(sources, "comfy_supervisor/wire"); err != nil {
 		return "", err
 	}
+	if err := pyworker.AddMemory(sources, "comfyui_adapter"); err != nil {
+		return "", err
+	}
 	return sources.Layout(cache, "host")
 }

@@ -13,6 +13,27 @@ import (
 //go:embed comfy_aimdo/*.py
 var pager embed.FS
 
+// Lay builds the library, makes a card of 24 GiB of which the driver keeps 454 MiB, and writes the miniature tree, all below
+// a folder; it returns the tree and the variables that processes need. Another card of 24 GiB, process-local, is in the file
+// that FAKECARD_LOCAL_FILE names.
+func Lay(folder string) (tree string, environ []string, err error) {
+	library, err := Build(filepath.Join(folder, "library"))
+	if err != nil {
+		return "", nil, err
+	}
+	card, err := library.Create(filepath.Join(folder, "cards"), Spec{Name: "Fake", Total: 24 << 30, Driver: 454 << 20})
+	if err != nil {
+		return "", nil, err
+	}
+	local, err := library.Create(filepath.Join(folder, "local"), Spec{Name: "Fake", Total: 24 << 30, ProcessLocal: true})
+	if err != nil {
+		return "", nil, err
+	}
+	tree = filepath.Join(folder, "ComfyUI")
+	environ = []string{card.Variable(), "FAKECARD_LIBRARY=" + library.Path, "FAKECARD_LOCAL_FILE=" + local.File}
+	return tree, environ, LayTree(tree)
+}
+
 // LayTree writes the miniature ComfyUI tree into a folder, with what lets its models lie on a fake card: this package's
 // Python module, and a comfy_aimdo where workers find the modules of ComfyUI. Processes need FAKECARD_LIBRARY and
 // FAKECARD_FILE in their environment; FAKECARD_CONTEXT is what a context takes in each (bytes), FAKECARD_LOCAL=1 goes with

@@ -17,11 +17,9 @@ import logging
 import sys
 from typing import Any
 
+from .headroom import FLOOR, set_headroom
 from .pager import Pager
-
-FLOOR = 256 << 20  # bytes that the pager leaves alone whatever it is told
-MOST_HEADROOM = 1 << 60
-_LEAST_CEILING = 1 << 20  # bytes: what a cap of nothing becomes
+from .pins import bind_pins, cap_pins
 
 
 def _attribute(module: str, name: str, default: Any = None) -> Any:
@@ -45,7 +43,7 @@ class Assignments:
         """ComfyUI's memory management is there, with the host's reserve; `name_of(patcher)` names a model."""
         self._management = management
         self.base = float(getattr(management, "EXTRA_RESERVED_VRAM", 0))
-        self._wrap_pins(management)
+        bind_pins(management)
         self._wrap_evictions(management, name_of)
         self.apply(self._wanted)
 
@@ -101,10 +99,7 @@ class Assignments:
         return self.vram_cap  # under the ledger it counts at each load
 
     def _pin_cap(self, value: Any) -> float | None:
-        if getattr(self._management, "MAX_PINNED_MEMORY", -1) <= 0:
-            return None  # pinning is off
-        self._management.MAX_PINNED_MEMORY = max(float(_LEAST_CEILING), float(value))
-        return float(self._management.MAX_PINNED_MEMORY)
+        return cap_pins(self._management, float(value))
 
     def _ram_headroom(self, value: Any) -> int | None:
         setter = _attribute("comfy.memory_management", "set_ram_cache_release_state")
@@ -154,21 +149,6 @@ class Assignments:
 
     # ---- wrappers ------------------------------------------------------------------------------------------------
 
-    def _wrap_pins(self, management: Any) -> None:
-        original = getattr(management, "pin_memory", None)
-        if original is None or not hasattr(management, "ensure_pin_registerable"):
-            return
-
-        @functools.wraps(original)
-        def pin_memory(tensor: Any) -> Any:
-            ceiling = management.MAX_PINNED_MEMORY
-            if ceiling > 0 and management.TOTAL_PINNED_MEMORY + tensor.nbytes > ceiling:
-                if not management.ensure_pin_registerable(tensor.nbytes):
-                    return False
-            return original(tensor)
-
-        management.pin_memory = pin_memory
-
     def _wrap_evictions(self, management: Any, name_of: Any) -> None:
         original = getattr(management, "free_model_pins", None)
         if original is None:
@@ -204,16 +184,3 @@ _SETTERS: dict[str, Any] = {
     "pin_cap": Assignments._pin_cap,
     "ram_headroom": Assignments._ram_headroom,
 }
-
-
-def set_headroom(headroom: int) -> bool:
-    """Sets what the pager leaves alone on every card, in bytes; it acts at the next fault. False where it can not be set."""
-    control = sys.modules.get("comfy_aimdo.control")
-    setter = getattr(control, "set_simple_vram_headroom", None)
-    library = getattr(control, "lib", None)
-    if setter is None:
-        setter = getattr(library, "set_simple_vram_headroom", None)
-    if setter is None or library is None:
-        return False
-    setter(min(max(0, int(headroom)), MOST_HEADROOM))
-    return True

@@ -296,6 +296,12 @@ class Session:
             return channel
         return self._connect(self._start)
 
+    @property
+    def connection(self) -> Channel | None:
+        """The connection of the moment, None if it is gone. Never connects."""
+        channel = self._channel
+        return channel if channel is not None and channel.gone is None else None
+
     def _present(self) -> Channel:
         """The connection of the moment, gone or not, for the memory files. Never connects."""
         channel = self._channel

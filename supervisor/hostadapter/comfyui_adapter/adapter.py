@@ -18,6 +18,7 @@ from . import discovery, executor, hostfacts, hostroutes, loanbook, settings, st
 from .bridge import Bridge
 from .environments import Environments, Unusable
 from .fingerprint import fingerprint
+from .hostmemory import HostMemory
 from .hostrole import Held
 from .hostserver import HostServer
 from .inputcache import Answers, InputCache
@@ -41,6 +42,7 @@ class Adapter:
 
     def __init__(self) -> None:
         self.link = Link(hostfacts.comfyui_directory(), hostfacts.facts, self)
+        self.memory = HostMemory(self.link, self.link.handles)
         self.inputs = InputCache()
         self.environments = Environments(self.link)
         self._server = HostServer()
@@ -62,6 +64,7 @@ class Adapter:
                 return
             self._prepared = True
             executor.watch_prompts(self._prompt_began, self._prompt_ended)
+            self.memory.moments.install(getattr(executor.server(), "prompt_queue", None))
             for line in loanbook.missing():
                 logging.warning("[comfy-supervisor] %s", line)
             wanted = []
@@ -182,7 +185,12 @@ class Adapter:
 
     # ---- around prompts, on the executor's thread ------------------------------------------------------------------
 
-    def _prompt_began(self, prompt_executor: Any, prompt_id: str) -> None:
+    def _prompt_began(self, prompt_executor: Any, prompt_id: str, prompt: Any) -> None:
+        self.memory.moments.install(getattr(executor.server(), "prompt_queue", None))
+        self.memory.prompt_began(prompt_executor, prompt_id, prompt)
+        self._forget_dead(prompt_executor)
+
+    def _forget_dead(self, prompt_executor: Any) -> None:
         """Has the nodes run again whose outputs live in workers that are gone."""
         with self._lock:
             dead = {name: bridge.dead_generation for name, bridge in self._bridges.items() if bridge.dead_generation}
@@ -199,9 +207,10 @@ class Adapter:
         if count:
             logging.info("[comfy-supervisor] %d cached outputs lived in workers that are gone; their nodes run again", count)
 
-    def _prompt_ended(self) -> None:
+    def _prompt_ended(self, prompt_id: str, prompt: Any) -> None:
         if self.link.connected:
             self.link.session().role.forget_lent()
+        self.memory.prompt_ended(prompt_id, prompt)
 
     # ---- what is heard, on the thread that reads -------------------------------------------------------------------
 
@@ -214,6 +223,8 @@ class Adapter:
         bridge = self._bridges.get(environment)
         if bridge is not None:
             bridge.heard_state(generation, state)
+        if state in ("gone", "backoff", "quarantined"):
+            self.memory.heard_gone(environment, generation)
 
     def heard_line(self, line: dict[str, Any]) -> None:
         """A worker printed or logged a line."""

@@ -84,8 +84,8 @@ def interrupted() -> BaseException | None:
     return kind()
 
 
-def watch_prompts(began: Callable[[Any, str], None], ended: Callable[[], None]) -> bool:
-    """Calls `began(executor, prompt_id)` and `ended()` around each prompt, on the executor's thread. False where this
+def watch_prompts(began: Callable[[Any, str, Any], None], ended: Callable[[str, Any], None]) -> bool:
+    """Calls `began(executor, prompt_id, prompt)` and `ended(prompt_id, prompt)` around each prompt, on the executor's thread. False where this
     ComfyUI has no such moment."""
     executor = _attribute("execution", "PromptExecutor")
     original = getattr(executor, "execute_async", None)
@@ -94,11 +94,11 @@ def watch_prompts(began: Callable[[Any, str], None], ended: Callable[[], None]) 
 
     @functools.wraps(original)
     async def execute_async(self: Any, prompt: Any, prompt_id: str, *arguments: Any, **named: Any) -> Any:
-        _guarded(began, self, prompt_id)
+        _guarded(began, self, prompt_id, prompt)
         try:
             return await original(self, prompt, prompt_id, *arguments, **named)
         finally:
-            _guarded(ended)
+            _guarded(ended, prompt_id, prompt)
 
     executor.execute_async = execute_async
     return True

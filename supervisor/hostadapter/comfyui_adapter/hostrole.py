@@ -154,6 +154,13 @@ class ComfyRole(HostRole):
             "worker": HOST,
         }
 
+    def held_handles(self) -> dict[str, int]:
+        """How many objects of workers are held here, by environment."""
+        counts: dict[str, int] = {}
+        for handle in list(self._handles.values()):
+            counts[handle.environment] = counts.get(handle.environment, 0) + 1
+        return counts
+
     def forget_lent(self) -> None:
         """Forgets what was lent: at the end of a prompt no call of it can come back any more."""
         with self._lock:

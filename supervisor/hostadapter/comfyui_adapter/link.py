@@ -16,6 +16,7 @@ from comfy_supervisor.wire import decode, values
 from comfy_supervisor.wire.channel import Channel, Message, Waiter, encode_json
 from comfy_supervisor.wire.errors import CannotCross, ChannelGone, ProtocolError, RemoteError, error_object
 
+from . import hostmemory
 from .hostcall import HostCall, Replay
 from .hostrole import ComfyRole
 
@@ -31,6 +32,11 @@ class Listener(Protocol):
     def heard_message(self, environment: str, message: dict[str, Any]) -> None: ...
     def heard_worker(self, environment: str, generation: int, state: str) -> None: ...
     def heard_line(self, line: dict[str, Any]) -> None: ...
+    @property
+    def memory(self) -> Any:
+        """What serves requests about memory (hostmemory.HostMemory)."""
+        ...
+
     def asked(self, question: str, arguments: list[Any]) -> Any:
         """Answers a worker's question about the host, on a thread of its own."""
         ...
@@ -62,6 +68,8 @@ class Link:
                     session = comfy_supervisor.connect(comfyui=self._comfyui, name="ComfyUI", facts=self._facts)
                     session.role = ComfyRole(session._due)
                     session.extension = self
+                    for method in hostmemory.REQUESTS:
+                        session.on_request(method, self._listener.memory.serve)
                     session.request("comfyui.logs", {})
                     self._session = session
         return session
@@ -70,6 +78,15 @@ class Link:
     def connected(self) -> bool:
         """Whether there has been a connection; nothing is awake before that."""
         return self._session is not None
+
+    def connection(self) -> Any:
+        """The connection of the moment, None if there is none. Never connects."""
+        return self._session.connection if self._session is not None else None
+
+    def handles(self) -> dict[str, int]:
+        """How many objects of workers are held here, by environment."""
+        role = self._session.role if self._session is not None else None
+        return role.held_handles() if isinstance(role, ComfyRole) else {}
 
     def drop_instance(self, environment: str, token: str) -> None:
         """Lets a worker forget a node object. For finalizers: neither locks nor blocks."""
@@ -218,6 +235,8 @@ class Link:
         params = params if isinstance(params, dict) else {}
         if method == "log":
             self._listener.heard_line(params)
+        elif method == "memory.residency":
+            self._listener.memory.heard_residency(params)
         elif method == "comfyui.worker":
             generation = params.get("generation")
             self._listener.heard_worker(
@@ -238,7 +257,14 @@ class Link:
 
     def on_request(self, channel: Channel, message: Message, body: bytes) -> bool:
         """Takes what workers ask the host's server; answered on a thread of ours, for an answer may have to wait."""
-        if message["method"] != "comfyui.host":
+        method = message["method"]
+        if method in hostmemory.REQUESTS:
+            self._listener.memory.asked(channel, message)
+            return True
+        if method == "census":
+            channel.reply(message["id"], self._listener.memory.census())
+            return True
+        if method != "comfyui.host":
             return False
         if self._answers is None:
             self._answers = ThreadPoolExecutor(_HOST_THREADS, "comfy-supervisor-host")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+from .memoryloans import MEMORY
+
 
 class Loan(NamedTuple):
     """One name of another project. `parameters` are those that we pass by name or position, where it is called."""
@@ -25,6 +27,7 @@ LOANS = (
     Loan("comfy.controlnet", "ControlBase", "control nets may be copied into workers"),
     Loan("comfy.ldm.modules.attention", "optimized_attention", "workers choose their attention by themselves"),
     Loan("comfy.memory_management", "aimdo_enabled", "workers use the ledger"),
+    Loan("comfy.model_management", "DISABLE_SMART_MEMORY", "that smart memory is off is not reported"),
     Loan("comfy.model_management", "EXTRA_RESERVED_VRAM", "workers start with ComfyUI's default reserve"),
     Loan("comfy.model_management", "InterruptProcessingException", "a cancelled node of a worker is shown as failed"),
     Loan("comfy.model_management", "processing_interrupted", "Cancel does not reach workers", ()),
@@ -56,6 +59,8 @@ LOANS = (
     Loan("comfyui_version", "__version__", "scans are kept without regard to ComfyUI's version"),
     Loan("execution", "PromptExecutor.execute_async", "loaders do not run again by themselves after a worker's restart", ("prompt", "prompt_id")),
     Loan("execution", "PromptQueue.get_current_queue", "packs in workers do not see the queue", ()),
+    Loan("execution", "PromptQueue.get_current_queue_volatile", "workers of queued prompts are not told from others", ()),
+    Loan("execution", "PromptQueue.get_flags", "the user's wish for memory does not reach workers", ("reset",)),
     Loan("execution", "PromptQueue.get_history", "packs in workers do not see the history", ("prompt_id", "max_items", "offset")),
     Loan("execution", "PromptQueue.get_tasks_remaining", "packs in workers do not see the queue", ()),
     Loan("execution", "PromptQueue.set_flag", "packs in workers can not free memory", ("name", "data")),
@@ -67,9 +72,12 @@ LOANS = (
     Loan("folder_paths", "get_temp_directory", "workers have ComfyUI's default folders", ()),
     Loan("folder_paths", "get_user_directory", "workers have ComfyUI's default folders", ()),
     Loan("folder_paths", "models_dir", "workers do not know the models folder"),
+    Loan("nodes", "NODE_CLASS_MAPPINGS", "which workers a prompt uses is not told"),
+    Loan("nodes", "before_node_execution", "what is asked of the host waits for the end of its prompt", ()),
     Loan("server", "PromptServer.add_on_prompt_handler", "isolated packs do not see prompts as they are submitted", ("handler",)),
     Loan("server", "PromptServer.queue_updated", "isolated packs can not announce the queue", ()),
     Loan("server", "PromptServer.send_sync", "messages of isolated packs are dropped", ("event", "data", "sid")),
+    *(Loan(*loan) for loan in MEMORY),
 )
 
 # Attributes that a PromptServer has once it is made, and what follows without them.

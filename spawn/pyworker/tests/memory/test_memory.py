@@ -258,7 +258,7 @@ class Reporting(OnACard):
         worker.supervisor.wait(lambda: worker.notified("memory.census")[-1]["devices"][0]["held"] == 0)
 
     def test_where_a_process_sees_its_own_bytes_alone_it_measures_what_no_allocator_counts(self) -> None:
-        worker = self.worker(FAKECARD_LOCAL="1", FAKECARD_FILE=os.environ["TEST_LOCAL_CARD"])
+        worker = self.worker(FAKECARD_LOCAL="1", FAKECARD_FILE=os.environ["FAKECARD_LOCAL_FILE"])
         worker.work(name="a", size_mib=1024)
         worker.supervisor.wait(lambda: any(c["devices"][0]["held"] for c in worker.notified("memory.census")))
         device = self.only_device(worker.notified("memory.census")[-1])

@@ -12,7 +12,7 @@ from comfyui_adapter import loanbook
 from fakecomfy import modules
 
 # Modules that are not ComfyUI's: the host has them for reasons of its own, or they are Python's.
-OTHERS = frozenset(("torch", "comfyui_manager", "aiohttp", "multidict", "__main__", "comfy_supervisor"))
+OTHERS = frozenset(("torch", "comfyui_manager", "aiohttp", "multidict", "__main__", "comfy_supervisor", "psutil"))
 
 
 def looked_up(source: str) -> set[tuple[str, str]]:

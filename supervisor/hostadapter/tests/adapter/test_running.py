@@ -154,13 +154,13 @@ class Executor(unittest.TestCase):
                     raise ValueError
                 return "result"
 
-        def began(prompt_executor: Any, prompt_id: str) -> None:
+        def began(prompt_executor: Any, prompt_id: str, prompt: Any) -> None:
             seen.append(("began", prompt_id))
             if prompt_id == "bad":
                 raise RuntimeError("of ours")
 
         with modules(execution={"PromptExecutor": PromptExecutor}):
-            self.assertTrue(executor.watch_prompts(began, lambda: seen.append("ended")))
+            self.assertTrue(executor.watch_prompts(began, lambda prompt_id, prompt: seen.append("ended")))
             self.assertEqual(asyncio.run(PromptExecutor().execute_async({}, "p", extra=1)), "result")
             with self.assertRaises(ValueError):
                 asyncio.run(PromptExecutor().execute_async(None, "q"))
@@ -174,7 +174,7 @@ class Executor(unittest.TestCase):
                 ("began", "bad"), ("runs", {}, "bad", None), "ended",
             ],
         )  # fmt: skip
-        self.assertFalse(executor.watch_prompts(began, lambda: None))
+        self.assertFalse(executor.watch_prompts(began, lambda prompt_id, prompt: None))
 
     def test_outputs_of_dead_workers_are_forgotten_wherever_they_lie(self) -> None:
         def entry(*outputs: Any) -> Any:
