@@ -112,6 +112,7 @@ environment, owns those processes for their whole life and shares the machine's 
 		newUnpackCommand(app),
 		newBuildGuardCommand(app),
 		newCheckCommand(app),
+		newBenchCommand(app),
 		newDemoCommand(app),
 		newInitCommand(app),
 		newServeCommand(app),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+	"github.com/comfy-supervisor/comfy-supervisor/testdata"
 )
 
 // Options say where the demonstration works.
@@ -76,6 +77,7 @@ type Outcome struct {
 // run is a demonstration under way.
 type run struct {
 	options Options
+	pack    Pack
 	outcome Outcome
 
 	host        host
@@ -87,13 +89,17 @@ type run struct {
 	pids map[int]struct{}    // of launchers and Pythons
 }
 
-// Run carries the demonstration out. The outcome is complete as far as it came; the error names the first claim that
-// does not hold.
-func Run(ctx context.Context, options Options) (*Outcome, error) {
+func newRun(options Options, pack Pack) *run {
 	if options.Report == nil {
 		options.Report = func(Event) {}
 	}
-	r := &run{options: options, seen: make(map[string]struct{}), pids: make(map[int]struct{})}
+	return &run{options: options, pack: pack, seen: make(map[string]struct{}), pids: make(map[int]struct{})}
+}
+
+// Run carries the demonstration out. The outcome is complete as far as it came; the error names the first claim that
+// does not hold.
+func Run(ctx context.Context, options Options) (*Outcome, error) {
+	r := newRun(options, Pack{Folder: testdata.DemoPack, Name: "demo"})
 	err := r.steps(ctx)
 	if r.instance != nil {
 		// An interrupt must not keep the end from being a clean one; it has its own time limits.
@@ -147,7 +153,7 @@ func (r *run) step(ctx context.Context, name, claim string, do func(context.Cont
 	step.Holds = err == nil
 	if err != nil {
 		step.Error = err.Error()
-		err = fmt.Errorf("demo, step %q: %w", name, err)
+		err = fmt.Errorf("%s, step %q: %w", r.pack.Name, name, err)
 	}
 	r.outcome.Steps = append(r.outcome.Steps, step)
 	r.options.Report(Event{Kind: StepEnded, Step: name, Ended: &step})

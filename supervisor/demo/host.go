@@ -21,6 +21,15 @@ import (
 // environmentName is what the demonstration pack's manifest is called.
 const environmentName = "demo-nodes"
 
+// Pack is a pack of testdata that the pretended ComfyUI has.
+type Pack struct {
+	Folder string // in testdata
+	Name   string // of its folder in custom_nodes, and of the pretended ComfyUI's in the cache
+}
+
+// Environment is the name of the environment that its manifest describes.
+func (p Pack) Environment() string { return p.Name + "-nodes" }
+
 // oldestPython is the minor version of Python 3 that ComfyUI needs.
 const oldestPython = 10
 
@@ -82,7 +91,7 @@ var pythonLine = regexp.MustCompile(`(?m)^python = ".*"$`)
 // completes the recorded facts by where and on what it is.
 func (r *run) makeHost() error {
 	files := make(pyworker.Sources)
-	for folder, below := range map[string]string{testdata.ComfyUI: "", testdata.DemoPack: "custom_nodes/demo/"} {
+	for folder, below := range map[string]string{testdata.ComfyUI: "", r.pack.Folder: "custom_nodes/" + r.pack.Name + "/"} {
 		content, err := testdata.Files(folder)
 		if err != nil {
 			return err
@@ -91,12 +100,12 @@ func (r *run) makeHost() error {
 			files[below+name] = content
 		}
 	}
-	const manifest = "custom_nodes/demo/nodes/comfy-env.toml"
+	manifest := "custom_nodes/" + r.pack.Name + "/nodes/comfy-env.toml"
 	version := strings.Join(strings.SplitN(r.host.python.Version, ".", 3)[:2], ".")
 	files[manifest] = pythonLine.ReplaceAll(files[manifest], []byte(fmt.Sprintf(`python = "%s"`, version)))
 	// A copy that stays, as caches do: the next run finds the environment's record by its place.
 	var err error
-	if r.host.comfyui, err = files.Layout(r.options.Build.Cache, "demo"); err != nil {
+	if r.host.comfyui, err = files.Layout(r.options.Build.Cache, r.pack.Name); err != nil {
 		return err
 	}
 
@@ -135,8 +144,8 @@ func (r *run) build(ctx context.Context, step *Step) (err error) {
 	for _, problem := range problems {
 		r.say(step, "%s: %s", problem.File, problem.Message)
 	}
-	if len(work) != 1 || work[0].Found.Name != environmentName {
-		return fmt.Errorf("%d manifests in %s, want the one of %s", len(work), r.host.comfyui, environmentName)
+	if len(work) != 1 || work[0].Found.Name != r.pack.Environment() {
+		return fmt.Errorf("%d manifests in %s, want the one of %s", len(work), r.host.comfyui, r.pack.Environment())
 	}
 	configuration := r.options.Build
 	configuration.Environ = slices.Clone(configuration.Environ)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
+	"github.com/comfy-supervisor/comfy-supervisor/testdata"
 	"github.com/comfy-supervisor/comfy-supervisor/mirror"
 )
 
@@ -25,7 +26,7 @@ func TestOnlyPythonsThatComfyUIRunsOnAreUsed(t *testing.T) {
 
 func TestTheHostIsTheRecordedOneOnThisMachine(t *testing.T) {
 	t.Parallel()
-	r := &run{options: Options{Build: envbuild.Configuration{Cache: t.TempDir()}}}
+	r := newRun(Options{Build: envbuild.Configuration{Cache: t.TempDir()}}, Pack{Folder: testdata.DemoPack, Name: "demo"})
 	r.host.python = envbuild.PythonFacts{Version: "3.13.2", Executable: "/usr/bin/python3.13", BaseExecutable: "/usr/bin/python3.13"}
 	if err := r.makeHost(); err != nil {
 		t.Fatal(err)

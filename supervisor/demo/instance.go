@@ -28,7 +28,7 @@ func (r *run) start(ctx context.Context, step *Step) (err error) {
 	if err := os.MkdirAll(r.options.Build.Cache, 0o700); err != nil {
 		return fmt.Errorf("making the cache folder: %w", err)
 	}
-	folder, err := os.MkdirTemp(r.options.Build.Cache, "demo-")
+	folder, err := os.MkdirTemp(r.options.Build.Cache, r.pack.Name+"-")
 	if err != nil {
 		return fmt.Errorf("making a folder for the private supervisor: %w", err)
 	}
@@ -50,7 +50,7 @@ func (r *run) start(ctx context.Context, step *Step) (err error) {
 		return err
 	}
 	r.client, err = api.Connect(ctx, api.Options{
-		Socket: r.instance.socket, Role: api.RoleHost, Name: "comfy-supervisor demo", Environ: r.options.Environ,
+		Socket: r.instance.socket, Role: api.RoleHost, Name: "comfy-supervisor " + r.pack.Name, Environ: r.options.Environ,
 		HostFacts: r.host.report, ComfyUI: r.host.comfyui,
 	})
 	if err != nil {
