@@ -233,8 +233,7 @@ func TestATreeIsFoundWithoutAControlGroup(t *testing.T) {
 		t.Errorf("%v, %v", left, err)
 	}
 	expectDead(t, append(below, record.Python))
-	if !record.Launcher.Alive() {
-		t.Error("the launcher was taken for one of its tree")
+	if exit := waitDone(t, worker); exit.Signal != "SIGKILL" || strings.Contains(exit.Reason, "launcher") {
+		t.Errorf("the launcher was taken for one of its tree: exit %v", exit)
 	}
-	waitDone(t, worker)
 }
