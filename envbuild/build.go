@@ -95,7 +95,8 @@ type Builder struct {
 	prober        prober
 
 	hostLock sync.Mutex
-	host     string // file name of the host facts in the store, once saved
+	host     string   // file name of the host facts in the store, once saved
+	names    []string // files of the store's records, once listed
 
 	toolLock sync.Mutex
 	tool     *uvTool // once found
@@ -222,7 +223,7 @@ func (b *Builder) Check(plan *Plan) Forecast {
 	}
 	if whole, _ := wholeRevision(b.store.directory(plan), plan.Hash); whole != "" {
 		forecast.Reuse = whole
-	} else if b.store.readRecord(plan) == nil {
+	} else if plan.registered == nil {
 		forecast.Reuse, forecast.Lines = b.comfyEnvCandidates(plan).first()
 	}
 	return forecast
@@ -243,6 +244,7 @@ func (b *Builder) upgrades() []string {
 // plan still say what it was built from, and is it whole.
 func (b *Builder) check(plan *Plan) (string, *stamp, []string) {
 	entry := b.store.readRecord(plan)
+	plan.registered = entry
 	if entry == nil {
 		return "", nil, []string{"nothing is built from this manifest for " + plan.HostStack}
 	}
@@ -306,7 +308,7 @@ func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (strin
 	if kept != "" && len(upgrades) == 0 {
 		return OutcomeReused, b.adopt(plan, kept, mark, result)
 	}
-	if kept == "" && len(upgrades) == 0 && b.store.readRecord(plan) == nil {
+	if kept == "" && len(upgrades) == 0 && plan.registered == nil {
 		taken, mark, err := b.takeOver(ctx, plan, directory, result)
 		if err != nil {
 			return "", err
@@ -360,10 +362,28 @@ func (b *Builder) register(plan *Plan, revision string, mark *stamp, result *Res
 			result.Lines = append(result.Lines, line)
 		}
 	}
-	if err := b.store.writeRecord(plan, revision, mark, host); err != nil {
+	if err := b.store.writeRecord(plan, plan.registered, revision, mark, host); err != nil {
 		return err
 	}
-	return b.store.supersede(plan)
+	names, err := b.recordNames()
+	if err != nil {
+		return fmt.Errorf("looking for earlier records of %s: %w", plan.Name, err)
+	}
+	return b.store.supersede(plan, names)
+}
+
+// recordNames lists the store's records once per build: what a build adds itself supersedes nothing of its own.
+func (b *Builder) recordNames() ([]string, error) {
+	b.hostLock.Lock()
+	defer b.hostLock.Unlock()
+	if b.names == nil {
+		names, err := b.store.recordNames()
+		if err != nil {
+			return nil, err
+		}
+		b.names = names
+	}
+	return b.names, nil
 }
 
 // saveHost keeps the host's facts beside the records, once per build.

@@ -45,7 +45,8 @@ type Plan struct {
 	Activation map[string]string `json:"activation,omitempty"`
 	Options    manifest.Options  `json:"options"`
 
-	facts Facts
+	facts      Facts
+	registered *record // what is recorded of the manifest and the host's stack, as of the last look; nil for nothing
 }
 
 // Recipe is the part of a plan that decides what lies in the environment's prefix. Its hash names the revision.

@@ -1,6 +1,7 @@
 package envbuild
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -101,7 +102,8 @@ type record struct {
 	Superseded bool      `json:"superseded,omitempty"`
 	BuiltAt    time.Time `json:"built_at"`
 
-	file string // name of the record's own file
+	file    string // name of the record's own file
+	content []byte // as it lies there
 }
 
 // recordName is the file name of a plan's record.
@@ -131,12 +133,13 @@ func loadRecord(file string) (*record, error) {
 	if found.Format != storeFormat {
 		return nil, fmt.Errorf("the record %s has format %d, this program knows %d", file, found.Format, storeFormat)
 	}
-	found.file = filepath.Base(file)
+	found.file, found.content = filepath.Base(file), content
 	return &found, nil
 }
 
-// writeRecord registers a plan's revision. It writes nothing where the same is registered already.
-func (s *Store) writeRecord(plan *Plan, revision string, mark *stamp, host string) error {
+// writeRecord registers a plan's revision. It writes nothing where the same is registered already: before is the record
+// that is there, nil for none.
+func (s *Store) writeRecord(plan *Plan, before *record, revision string, mark *stamp, host string) error {
 	options, err := json.Marshal(plan.Options)
 	if err != nil {
 		return fmt.Errorf("encoding the options of %s: %w", plan.Name, err)
@@ -155,7 +158,7 @@ func (s *Store) writeRecord(plan *Plan, revision string, mark *stamp, host strin
 	}
 	content = append(content, '\n')
 	file := filepath.Join(s.records(), recordName(plan))
-	if present, err := os.ReadFile(file); err == nil && string(present) == string(content) {
+	if before != nil && bytes.Equal(before.content, content) {
 		return nil
 	}
 	if err := os.MkdirAll(s.records(), 0o755); err != nil {
@@ -167,21 +170,27 @@ func (s *Store) writeRecord(plan *Plan, revision string, mark *stamp, host strin
 	return nil
 }
 
+// recordNames lists the files of the records.
+func (s *Store) recordNames() ([]string, error) {
+	folder, err := os.Open(s.records())
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	return folder.Readdirnames(-1)
+}
+
 // supersede marks the records by which a plan's manifest and host had an environment for another stack: that host's
-// torch or Python has changed since.
-func (s *Store) supersede(plan *Plan) error {
+// torch or Python has changed since. names are those of the records' files.
+func (s *Store) supersede(plan *Plan, names []string) error {
 	if plan.facts.Python.Executable == "" {
 		return nil // a host on paper may be several machines
 	}
-	entries, err := os.ReadDir(s.records())
-	if err != nil {
-		return fmt.Errorf("looking for earlier records of %s: %w", plan.Name, err)
-	}
-	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), plan.Name+"_") || entry.Name() == recordName(plan) {
+	for _, name := range names {
+		if !strings.HasPrefix(name, plan.Name+"_") || name == recordName(plan) {
 			continue
 		}
-		file := filepath.Join(s.records(), entry.Name())
+		file := filepath.Join(s.records(), name)
 		other, err := loadRecord(file)
 		if err != nil || other.Superseded || other.Manifest != plan.Manifest || other.HostPython != plan.facts.Python.Executable {
 			continue
