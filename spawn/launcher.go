@@ -132,11 +132,11 @@ func (l *launcher) prepare(key string) error {
 		return err
 	}
 	l.self = self
-	file, err := os.OpenFile(filepath.Join(l.folder, launcherLogName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	log, err := openLauncherLog(filepath.Join(l.folder, launcherLogName))
 	if err != nil {
-		return fmt.Errorf("opening its log: %w", err)
+		return err
 	}
-	l.log = zerolog.New(file).With().Timestamp().Logger().Level(zerolog.InfoLevel)
+	l.log = zerolog.New(log).With().Timestamp().Logger().Level(zerolog.InfoLevel)
 	l.orphan = newOrphanClock(launcherStartLimit)
 	return l.prepareProcess()
 }

@@ -148,7 +148,7 @@ func (l *environmentLog) add(line api.LogLine) {
 		l.queue = append(l.queue, logJob{line: api.LogLine{
 			Environment: line.Environment, Session: line.Session, Generation: line.Generation,
 			Stream: streamSupervisor, Time: line.Time,
-			Line: fmt.Sprintf("[%d lines dropped: they came faster than they could be written]", l.dropped),
+			Line: levelled(levelWarning, "%d lines dropped: they came faster than they could be written", l.dropped),
 		}})
 		l.dropped = 0
 	}
@@ -223,7 +223,7 @@ func (l *environmentLog) append(content []byte) {
 	}
 	if l.lost > 0 {
 		notice := appendLogLine(nil, api.LogLine{Stream: streamSupervisor, Time: time.Now(),
-			Line: fmt.Sprintf("[%d lines lost: the log could not be written]", l.lost)})
+			Line: levelled(levelWarning, "%d lines lost: the log could not be written", l.lost)})
 		content = append(notice, content...)
 	}
 	err := l.prepare(int64(len(content)))
@@ -267,12 +267,13 @@ func (l *environmentLog) prepare(more int64) error {
 	return nil
 }
 
-// read returns the last lines, all of them for a negative number. Those to come go to follow, unless that is nil, with
+// read returns the last lines that are wanted, all of them for a negative number; wanted sees every line, in order.
+// Those to come go to follow, unless that is nil, with
 // none missing or doubled in between, until stop is called; follow runs on the writing goroutine and must not block.
-func (l *environmentLog) read(environment string, lines int, since time.Time, follow func(api.LogLine)) (kept []api.LogLine, stop func(), err error) {
+func (l *environmentLog) read(environment string, lines int, wanted func(*api.LogLine) bool, follow func(api.LogLine)) (kept []api.LogLine, stop func(), err error) {
 	follower := &logFollower{deliver: follow}
 	ran := l.run(func() {
-		kept, err = tailLog(l.path, lines, since)
+		kept, err = tailLog(l.path, lines, wanted)
 		if err == nil && follow != nil {
 			l.followers[follower] = struct{}{}
 		}
@@ -325,7 +326,7 @@ func parseLogLine(text string) (api.LogLine, bool) {
 }
 
 // tailLog reads the last lines of a log and, if there are too few, of the file before it.
-func tailLog(path string, lines int, since time.Time) ([]api.LogLine, error) {
+func tailLog(path string, lines int, wanted func(*api.LogLine) bool) ([]api.LogLine, error) {
 	var kept []api.LogLine
 	for _, name := range []string{path + ".1", path} {
 		file, err := os.Open(name)
@@ -335,7 +336,7 @@ func tailLog(path string, lines int, since time.Time) ([]api.LogLine, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the log: %w", err)
 		}
-		kept, err = appendTail(kept, file, lines, since)
+		kept, err = appendTail(kept, file, lines, wanted)
 		_ = file.Close()
 		if err != nil {
 			return nil, fmt.Errorf("reading the log %s: %w", name, err)
@@ -344,11 +345,11 @@ func tailLog(path string, lines int, since time.Time) ([]api.LogLine, error) {
 	return kept, nil
 }
 
-func appendTail(kept []api.LogLine, reader io.Reader, lines int, since time.Time) ([]api.LogLine, error) {
+func appendTail(kept []api.LogLine, reader io.Reader, lines int, wanted func(*api.LogLine) bool) ([]api.LogLine, error) {
 	buffered := bufio.NewReaderSize(reader, 128<<10)
 	for {
 		text, err := buffered.ReadString('\n')
-		if line, ok := parseLogLine(strings.TrimSuffix(text, "\n")); ok && !line.Time.Before(since) {
+		if line, ok := parseLogLine(strings.TrimSuffix(text, "\n")); ok && wanted(&line) {
 			kept = append(kept, line)
 			if lines >= 0 && len(kept) > 2*lines+64 { // keep the memory small without moving at every line
 				kept = append(kept[:0], kept[len(kept)-lines:]...)

@@ -25,7 +25,7 @@ func openLogs(t *testing.T) *logs {
 // tail reads the last lines of a log.
 func tail(t *testing.T, l *logs, lines int) []api.LogLine {
 	t.Helper()
-	got, _, err := l.of("an env").read("an env", lines, time.Time{}, nil)
+	got, _, err := l.of("an env").read("an env", lines, func(*api.LogLine) bool { return true }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestFollowersMissNothingAndGetNothingTwice(t *testing.T) {
 	}()
 	<-half
 	got := make(chan string, lines)
-	kept, stop, err := l.of("an env").read("an env", -1, time.Time{}, func(line api.LogLine) { got <- line.Line })
+	kept, stop, err := l.of("an env").read("an env", -1, func(*api.LogLine) bool { return true }, func(line api.LogLine) { got <- line.Line })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,12 +190,18 @@ func (d *Daemon) serveLogs(ctx context.Context, c *client, request *wire.Message
 	if log == nil {
 		return nil, errClosing()
 	}
+	least, err := parseLevel(params.Level)
+	if err != nil {
+		return nil, err
+	}
+	important := newLevelFilter(least)
+	wanted := func(line *api.LogLine) bool { return important(line) && !line.Time.Before(since) }
 	lines := newFeed[api.LogLine](followCapacity)
 	var follow func(api.LogLine)
 	if params.Follow {
 		follow = lines.offer
 	}
-	kept, stop, err := log.read(params.Environment, params.Lines, since, follow)
+	kept, stop, err := log.read(params.Environment, params.Lines, wanted, follow)
 	if err != nil {
 		return nil, err
 	}
@@ -215,9 +221,12 @@ func (d *Daemon) serveLogs(ctx context.Context, c *client, request *wire.Message
 		}
 		if dropped > 0 {
 			items = append(items, api.LogLine{Environment: params.Environment, Stream: streamSupervisor, Time: time.Now(),
-				Line: fmt.Sprintf("[%d lines are not shown: they came faster than they were read; the log has them]", dropped)})
+				Line: levelled(levelWarning, "%d lines are not shown: they came faster than they were read; the log has them", dropped)})
 		}
 		for _, line := range items {
+			if !wanted(&line) {
+				continue
+			}
 			if err := show(line); err != nil {
 				return nil, err
 			}

@@ -60,7 +60,7 @@ func (d *Daemon) comfyReady(w *worker, notification *wire.Message) {
 	w.mirrored = &outcome
 	d.mu.Unlock()
 	for _, line := range mirroredLines(outcome) {
-		d.note(w, "%s", line)
+		d.note(w, levelWarning, "%s", line)
 	}
 	if len(outcome.Differences) > 0 {
 		d.event(api.Event{Kind: "mirror.differs", Session: s.id, Environment: w.place.environment, Generation: w.generation,

@@ -336,7 +336,7 @@ func (d *Daemon) startFailed(w *worker, failure *wire.Error, crash bool) {
 	}
 	e := d.step(w, Message{Kind: StartRefused, Cause: failure.Message, Crash: crash}, nil)
 	d.mu.Unlock()
-	d.note(w, "the start failed: %s", failure.Message)
+	d.note(w, levelError, "the start failed: %s", failure.Message)
 	d.perform(e)
 }
 
@@ -427,6 +427,7 @@ func (d *Daemon) end(w *worker, force bool) {
 func (d *Daemon) exited(w *worker, exit *spawn.Exit) {
 	d.mu.Lock()
 	cause := w.record.Cause
+	wanted := w.record.State == Stopping && !w.record.crash
 	if exit != nil {
 		w.lastExit = &api.Exit{At: exit.Time, Generation: w.generation, Code: exit.Code, Signal: exit.Signal, Reason: exit.Reason, Stderr: lastLines(exit.Stderr)}
 		if w.record.State != Stopping {
@@ -436,7 +437,11 @@ func (d *Daemon) exited(w *worker, exit *spawn.Exit) {
 	e := d.step(w, Message{Kind: Exited, Cause: cause}, nil)
 	d.mu.Unlock()
 	if exit != nil {
-		d.note(w, "the worker %s", exit)
+		level := levelError
+		if wanted {
+			level = levelInfo
+		}
+		d.note(w, level, "the worker %s", exit)
 	}
 	d.perform(e)
 }

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -26,7 +25,7 @@ func (l *workerLog) Log(line spawn.Line) {
 	if line.DroppedLines > 0 || line.DroppedBytes > 0 {
 		lost := entry
 		lost.Stream = streamSupervisor
-		lost.Line = fmt.Sprintf("[%d lines, %d bytes dropped: they came faster than they could be read]", line.DroppedLines, line.DroppedBytes)
+		lost.Line = levelled(levelWarning, "%d lines, %d bytes dropped: they came faster than they could be read", line.DroppedLines, line.DroppedBytes)
 		l.daemon.logs.add(lost)
 	}
 	l.daemon.logs.add(entry)
@@ -34,10 +33,10 @@ func (l *workerLog) Log(line spawn.Line) {
 }
 
 // note puts a line of the supervisor's own into a worker's log.
-func (d *Daemon) note(w *worker, format string, arguments ...any) {
+func (d *Daemon) note(w *worker, level, format string, arguments ...any) {
 	d.logs.add(api.LogLine{
 		Environment: w.place.environment, Session: w.place.session.id, Generation: w.generation,
-		Stream: streamSupervisor, Time: time.Now(), Line: fmt.Sprintf(format, arguments...),
+		Stream: streamSupervisor, Time: time.Now(), Line: levelled(level, format, arguments...),
 	})
 }
 

@@ -18,6 +18,7 @@ type logsFlags struct {
 	follow bool
 	lines  int
 	since  string
+	level  string
 	json   bool
 }
 
@@ -27,10 +28,11 @@ func newLogsCommand(app *application) *cobra.Command {
 		Use:   "logs ENVIRONMENT",
 		Short: "Print what an environment's workers wrote",
 		Long: `Prints the last lines of an environment's log: what its workers wrote to standard output and standard error, and what
-the supervisor has to say about them, of all sessions.`,
+the supervisor has to say about them, of all sessions. A line has the level that it begins with, as records of Python's
+logging do; a traceback is an error, other lines of standard error are warnings, and the rest is information.`,
 		Example: `  comfy-supervisor logs my-pack-nodes
   comfy-supervisor logs my-pack-nodes -f
-  comfy-supervisor logs my-pack-nodes -n 1000 --since 10m`,
+  comfy-supervisor logs my-pack-nodes -n 1000 --since 10m --level warning`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			since, err := sinceTime(flags.since, time.Now())
@@ -42,7 +44,7 @@ the supervisor has to say about them, of all sessions.`,
 				return notRunning(err)
 			}
 			defer client.Close()
-			params := api.LogsParams{Environment: arguments[0], Lines: flags.lines, Follow: flags.follow, Since: since}
+			params := api.LogsParams{Environment: arguments[0], Lines: flags.lines, Follow: flags.follow, Since: since, Level: flags.level}
 			err = client.Logs(command.Context(), params, app.logPrinter(flags.json))
 			var failure *wire.Error
 			if command.Context().Err() != nil && (errors.Is(err, context.Canceled) || errors.As(err, &failure)) {
@@ -55,6 +57,7 @@ the supervisor has to say about them, of all sessions.`,
 	command.Flags().BoolVarP(&flags.follow, "follow", "f", false, "go on with new lines until Ctrl-C")
 	command.Flags().IntVarP(&flags.lines, "lines", "n", 100, "how many of the last lines; -1: all that are kept")
 	command.Flags().StringVar(&flags.since, "since", "", "leave out what is older: a time like 2026-01-31T10:00:00Z, or an age like 10m")
+	command.Flags().StringVar(&flags.level, "level", "", "leave out what is less important: debug, detail, info, warning, error or critical")
 	command.Flags().BoolVar(&flags.json, "json", false, "print one JSON object a line")
 	return command
 }

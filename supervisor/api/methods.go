@@ -187,6 +187,8 @@ type LogsParams struct {
 	Follow      bool   `json:"follow,omitempty"`
 	// Since is a time in RFC 3339; older lines are left out.
 	Since string `json:"since,omitempty"`
+	// Level leaves out what is less important: debug, detail, info, warning, error or critical.
+	Level string `json:"level,omitempty"`
 }
 
 // EventsParams asks for events after a sequence number, and for those to come.

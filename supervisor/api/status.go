@@ -195,5 +195,7 @@ type LogLine struct {
 	Generation  uint64    `json:"generation,omitempty"`
 	Stream      string    `json:"stream"` // stdout, stderr or supervisor
 	Time        time.Time `json:"time"`
-	Line        string    `json:"line"`
+	// Level is DEBUG to CRITICAL; where a line states none, what its stream and the lines before it say. Only in answers.
+	Level string `json:"level,omitempty"`
+	Line  string `json:"line"`
 }

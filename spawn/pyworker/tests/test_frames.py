@@ -466,6 +466,15 @@ class Pipes(unittest.TestCase):
         self.far.close()
         self.near.close()
 
+    def test_a_chore_is_not_wasted_on_a_connection_that_has_ended(self) -> None:
+        told = [pack(b'{"jsonrpc":"2.0","method":"chore"}')]
+        self.near.close()
+        self.near.set_chore(lambda: [told.pop()])
+        self.near.due()
+        with self.assertRaises(ChannelGone):
+            self.near.notify("late", {})
+        self.assertEqual(len(told), 1)
+
     def test_chores_are_done_without_traffic(self) -> None:
         frames = [pack(b'{"jsonrpc":"2.0","method":"chore"}')]
         self.near.set_chore(lambda: [frames.pop()] if frames else [])

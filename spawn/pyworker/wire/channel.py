@@ -204,9 +204,14 @@ class Channel:
             self._write(data)
 
     def _with_chores(self, data: bytes) -> bytes:
-        self._chores_due = False
-        if self._chore is not None:
-            self._chores_left.extend(self._chore())
+        # What the chore tells is told once: never to a connection that has ended. Whoever replaces
+        # that one takes stock after its end, and must find it then.
+        with self._id_lock:
+            if self._gone is not None:
+                raise self._gone
+            self._chores_due = False
+            if self._chore is not None:
+                self._chores_left.extend(self._chore())
         joined = b"".join((*self._chores_left, data))
         if not self._packet_bytes or len(joined) <= self._packet_bytes:
             return joined
@@ -254,12 +259,12 @@ class Channel:
     def _flush(self) -> None:
         with self._send_lock:
             if self._chores_due and self._gone is None:
-                data = self._with_chores(b"")
-                if data:
-                    try:
+                try:
+                    data = self._with_chores(b"")
+                    if data:
                         self._write(data)
-                    except ChannelGone:
-                        pass  # pending requests have learnt of it
+                except ChannelGone:
+                    pass  # pending requests have learnt of it
 
     def notify(self, method: str, params: Any, body: bytes = b"", **fields: Any) -> None:
         """Sends a notification; `fields` are further fields of the message (call, files ...)."""
