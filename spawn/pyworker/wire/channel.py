@@ -170,6 +170,15 @@ class Channel:
         self._wake.set()
         self._handler.on_gone(error)
 
+    def while_alive(self, function: Callable[[], None]) -> None:
+        """Runs a function that notes something down, unless the connection has ended: whoever takes
+        stock after its end finds what was noted. Raises ChannelGone.
+        """
+        with self._id_lock:
+            if self._gone is not None:
+                raise self._gone
+            function()
+
     def end_pending(self, error: ChannelGone) -> None:
         """Ends every pending request with an error, while the connection goes on."""
         with self._id_lock:

@@ -24,7 +24,8 @@ import sys
 from typing import Any, Callable, Protocol
 
 from . import arrays
-from .errors import CannotCross
+from .channel import Channel
+from .errors import CannotCross, ChannelGone
 from .frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES
 from .memory import Memory
 from .segments import INLINE_BYTES, Layout
@@ -61,10 +62,26 @@ class Encoded:
             if layout.files:
                 self.fields["files"] = layout.files
 
-    def lend(self) -> None:
-        """To be called right before the message is sent."""
+    def lend(self, channel: Channel | None = None) -> None:
+        """To be called right before the message is sent. Raises ChannelGone if the channel that may
+        be replaced has ended: then nothing is lent.
+        """
+        layout = self.layout
+        if layout is None:
+            return
+        if channel is None:
+            layout.lend()
+            return
+        try:
+            channel.while_alive(layout.lend)
+        except ChannelGone:
+            layout.withdraw()
+            raise
+
+    def withdraw(self) -> None:
+        """To be called when the message will not be sent, and has not been lent."""
         if self.layout is not None:
-            self.layout.lend()
+            self.layout.withdraw()
 
     def recall(self) -> None:
         """To be called when the message was not sent after all."""

@@ -132,14 +132,18 @@ class Call:
         # not seen in a message.
         encoded = values.encode(inputs, session.memory, session.role, "inputs")
         self._channel = channel
-        self._request = request = channel.begin(self._waiter)
+        request, lent = 0, False
         try:
+            self._request = request = channel.begin(self._waiter)
             header = session.call_header(self, request, encoded.fields)
-            encoded.lend()
+            encoded.lend(channel)
+            lent = True
             channel.send(header, encoded.body)
         except BaseException as error:
             channel.forget(request)
-            if isinstance(error, ProtocolError):
+            if not lent and isinstance(error, Exception):
+                encoded.withdraw()
+            elif isinstance(error, ProtocolError):
                 encoded.recall()
             raise
 

@@ -199,10 +199,12 @@ class Link:
         try:
             request = channel.begin(waiter)
             message = {"jsonrpc": "2.0", "id": request, "method": method, "params": {"environment": environment, **params}}
-            encoded.lend()
+            encoded.lend(channel)
             channel.send(encode_json({**message, **encoded.fields}).encode(), encoded.body)
         except (ChannelGone, ProtocolError) as error:
             channel.forget(request)
+            if not request:
+                encoded.withdraw()
             raise errors.SupervisorGone(f"asking {environment!r}: {error}") from error
         return channel, request
 
@@ -283,8 +285,8 @@ class Link:
             text = f"{type(error).__name__}: {error}"
             reply_error(channel, message, text)
             return
-        encoded.lend()
         try:
+            encoded.lend(channel)
             channel.reply(message["id"], {}, encoded.body, **encoded.fields)
         except ChannelGone:
             pass  # nobody waits for it any more

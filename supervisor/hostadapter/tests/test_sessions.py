@@ -77,6 +77,23 @@ class Connecting(SessionCase):
         with self.assertRaisesRegex(comfy_supervisor.SupervisorGone, "closed"):
             session.call("plain", "Echo")
 
+    def test_a_call_that_meets_the_end_of_its_connection_keeps_no_memory(self) -> None:
+        self.broker()
+        session = self.connect()
+        for where in ("begin", "while_alive"):
+            channel = session.channel()
+            step = getattr(channel, where)
+
+            def ending(*arguments: Any) -> Any:
+                channel.close()
+                return step(*arguments)
+
+            setattr(channel, where, ending)
+            data = bytes(2 << 20)
+            self.assertEqual(session.call("plain", "Echo", value=data), {"value": data})
+            self.assertIsNot(session.channel(), channel)
+            self.assertEqual(session.memory.pool.sizes()["filling_bytes"], 0)
+
     def test_enormous_variables_do_not_keep_a_host_out(self) -> None:
         broker = self.broker()
         with mock.patch.dict(
