@@ -14,3 +14,10 @@ func TestThePythonUnittestsThatNeedTorchPass(t *testing.T) {
 	pythontest.Run(t, python, suite(t, "tests/with_torch"))
 	pythontest.Run(t, python, suite(t, "tests/with_numpy"))
 }
+
+func TestAWorkerSharesMemoryInARealComfyUI(t *testing.T) {
+	python := pythontest.Torch(t, upstream.Host)
+	made := suite(t, "tests/with_comfyui")
+	made.Environ = append(made.Environ, "TEST_COMFYUI="+upstream.ComfyUI(t))
+	pythontest.Run(t, python, made)
+}

@@ -14,3 +14,9 @@ func TestThePythonUnittestsThatNeedTorchPass(t *testing.T) {
 	pythontest.Run(t, python, suite(t, "tests/with_torch"))
 	pythontest.Run(t, python, suite(t, "tests/with_numpy"))
 }
+
+func TestWorkersModelsAreInTheListOfARealComfyUI(t *testing.T) {
+	suite := adapterSuite(t, "tests/with_comfyui")
+	suite.Environ = append(suite.Environ, "TEST_COMFYUI="+upstream.ComfyUI(t))
+	pythontest.Run(t, pythontest.Torch(t, upstream.Host), suite)
+}

@@ -235,7 +235,7 @@ class Census:
         found = []
         for device in self.devices():
             if self.context(device):
-                free, total = self.reading(device)
+                free, total = self.reading(device)  # zeros rather than an error
                 described = {"device": label(device), "identity": self.identity(device), "own_free": free, "own_total": total}
                 found.append({**described, "process_local": self.process_local(device)})
         return found

@@ -78,6 +78,7 @@ class Leases:
         self._signature: inspect.Signature | None = None
         self._off = False  # nobody gives leases here
         self._warned = False
+        self.loaded = False  # something was loaded since the last report
         self._held: dict[int, Lease] = {}
         self._lock = threading.Lock()
         self._waiting: Waiter | None = None  # of the load that waits; what is posted to it runs meanwhile
@@ -128,6 +129,7 @@ class Leases:
     def _load(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         original = self._original
         assert original is not None
+        self.loaded = True
         if self._off or threading.current_thread() is not threading.main_thread() or self._waiting is not None:
             return original(*arguments, **named)
         try:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ..worker import Worker
     from .pager import Pager
 
-_SHARE = 1000.0  # reports take at most this part of the main thread's time
+_SHARE = 1000.0  # reports take at most a thousandth of the main thread's time
+_LONGEST_PAUSE = 10.0  # seconds, for machines that are slow with one
 
 
 class Memory:
@@ -116,6 +117,8 @@ class Memory:
             self._boundary.call_ended(result)
         self.leases.call_ended(call.request)
         self._owed = True
+        if self.leases.loaded:  # a load takes far longer than a report
+            self.leases.loaded, self._next = False, 0.0
         self.report_if_due()
 
     def between(self) -> None:
@@ -148,7 +151,7 @@ class Memory:
         except Exception:  # a patcher of another kind in ComfyUI's list, say
             logging.debug("what this worker holds could not be counted", exc_info=True)
         end = time.monotonic()
-        self._next = end + (end - begin) * _SHARE
+        self._next = end + min((end - begin) * _SHARE, _LONGEST_PAUSE)
 
     def _send(self, report: dict[str, Any]) -> None:
         assert self.census is not None

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 REQUESTS = frozenset(("memory.release", "memory.assign"))
 _UNLOAD_SECONDS = 10.0  # how long ComfyUI waits for a worker to let go, on the executor's thread
 _ELSEWHERE_SECONDS = 3.0  # on any other, such as the web server's
-_SHARE = 1000.0  # reports take at most this part of the executor's time
+_SHARE = 1000.0  # reports take at most a thousandth of the executor's time
+_LONGEST_PAUSE = 10.0  # seconds, for machines that are slow with one
 _GIB = 1 << 30
 
 
@@ -314,7 +315,7 @@ class HostMemory:
         except Exception:  # a patcher of another kind in ComfyUI's list, say
             logging.debug("what ComfyUI holds could not be counted", exc_info=True)
         end = time.monotonic()
-        self._next = end + (end - begin) * _SHARE
+        self._next = end + min((end - begin) * _SHARE, _LONGEST_PAUSE)
 
     def _fresh(self, made: _Bound) -> dict[str, Any]:
         report = made.census.last = made.census.read()

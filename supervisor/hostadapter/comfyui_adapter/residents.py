@@ -11,6 +11,7 @@ anything of its own, the last when everything else was not enough. They never go
 
 from __future__ import annotations
 
+import math
 import sys
 import uuid
 import weakref
@@ -134,7 +135,7 @@ def _entry_class(loaded_model: type) -> type:
 
         def model_unload(self, memory_to_free: Any = None, unpatch_weights: bool = True) -> bool:
             """Asks for so many bytes; whether the entry goes."""
-            return self._ask(MOST if memory_to_free is None or memory_to_free >= MOST else max(1, int(memory_to_free)))
+            return self._ask(MOST if memory_to_free is None or memory_to_free >= MOST else math.ceil(memory_to_free))
 
     return Entry
 
