@@ -80,6 +80,8 @@ class Leases:
         self._warned = False
         self.loaded = False  # something was loaded since the last report
         self._held: dict[int, Lease] = {}
+        self._used: set[str] = set()  # the names of the models that calls under way have loaded
+        self._headroom = False  # an answer's is in force
         self._lock = threading.Lock()
         self._waiting: Waiter | None = None  # of the load that waits; what is posted to it runs meanwhile
         self._loading: list[str] = []  # the names of that load's models
@@ -121,8 +123,8 @@ class Leases:
         return [lease.describe(census.identity(lease.device)) for lease in list(self._held.values()) if lease.bytes]
 
     def keeping(self) -> list[str]:
-        """The names of the models of the load that waits, and of those that its call computes with already."""
-        return [*self._loading, *(name for lease in list(self._held.values()) for name in lease.models)]
+        """The names of the models of the load that waits, and of those that its call may compute with already."""
+        return [*self._loading, *self._used]
 
     # ---- loads, on the main thread -------------------------------------------------------------------------------
 
@@ -142,6 +144,7 @@ class Leases:
         leases = []
         try:
             for ask in asks:
+                self._supersede(ask)
                 lease, answer = self._ask(ask)
                 leases.append(lease)
                 self._prepare(lease, answer)
@@ -279,6 +282,7 @@ class Leases:
         free, held = census.reading(lease.device)[0], census.held(lease.device)
         self._assignments.set_for_load(_number(answer.get("reserve")), free, held)
         if _number(answer.get("headroom")):
+            self._headroom = True
             self._assignments.set_for_computing(answer["headroom"])
 
     def _resident(self, lease: Lease) -> None:
@@ -289,6 +293,7 @@ class Leases:
             return
         for other in self._held.values():
             other.end_measuring()
+        self._used.update(lease.models)
         lease.working = True
         lease.begin_measuring()
         self._tell("memory.resident", {"id": lease.id, "held": census.held(lease.device)})
@@ -300,13 +305,23 @@ class Leases:
             lease.end_measuring()
             self._tell("memory.finished", {"id": lease.id, "peak": lease.peak})
 
+    def _supersede(self, ask: dict[str, Any]) -> None:
+        """A call that loads again has done with what it loaded before; where it has not, what it computes with is on the card
+        by now, and measured. Its models are kept from releases until it ends all the same."""
+        for lease in list(self._held.values()):
+            if lease.call == ask["call"] and label(lease.device) == ask["device"]:
+                self._finish(lease)
+
     def call_ended(self, call: int) -> None:
         """The computations of a call have ended."""
-        ended = [lease for lease in self._held.values() if lease.call == call]
-        for lease in ended:
-            self._finish(lease)
-        if ended and not self._held:
-            self._assignments.set_for_computing(None)
+        for lease in list(self._held.values()):
+            if lease.call == call:
+                self._finish(lease)
+        if not self._held:
+            self._used.clear()
+            if self._headroom:
+                self._headroom = False
+                self._assignments.set_for_computing(None)
 
     def _tell(self, method: str, params: dict[str, Any]) -> None:
         try:

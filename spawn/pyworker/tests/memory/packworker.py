@@ -95,9 +95,9 @@ class PackWorker:
         self.grant(self.lease(number + 1), **(answer or {}))
         return self.worker.finish(waiter)[0]
 
-    def computing(self, **inputs: Any) -> Computation:
-        """A call of MemoryWork that goes on until `Computation.end`, as soon as it has its lease."""
-        return Computation(self, inputs)
+    def computing(self, node: str = "MemoryWork", **inputs: Any) -> Computation:
+        """A call of a node that goes on until `Computation.end`, as soon as it has its lease."""
+        return Computation(self, node, inputs)
 
     def report(self) -> dict[str, Any]:
         return self.worker.call("MemoryReport")[0]
@@ -106,7 +106,7 @@ class PackWorker:
 class Computation:
     """A node that computes until it is told to end."""
 
-    def __init__(self, owner: PackWorker, inputs: dict[str, Any]) -> None:
+    def __init__(self, owner: PackWorker, node: str, inputs: dict[str, Any]) -> None:
         self._folder = tempfile.TemporaryDirectory()
         started, self._until = (os.path.join(self._folder.name, name) for name in ("started", "until"))
         os.mkfifo(started)
@@ -117,7 +117,7 @@ class Computation:
         self._started = threading.Event()
         self._watch = threading.Thread(target=self._read, args=(started,), daemon=True)
         self._watch.start()
-        self.request, self.waiter = owner.worker.begin("MemoryWork", {**inputs, "started": started, "until": self._until})
+        self.request, self.waiter = owner.worker.begin(node, {**inputs, "started": started, "until": self._until})
 
     def _read(self, started: str) -> None:
         with open(started, encoding="ascii") as pipe:

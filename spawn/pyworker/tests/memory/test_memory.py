@@ -124,6 +124,19 @@ class Commands(OnACard):
         self.assertEqual(worker.result(full)["freed"], {"cuda:0": GIB})
         self.assertEqual(worker.result(part)["freed"], {"cuda:0": 0})
 
+    def test_nothing_is_released_while_an_asynchronous_node_computes_though_others_come_and_go(self) -> None:
+        worker = self.worker()
+        computation = worker.computing("MemoryWorkBeside", name="a", size_mib=1024)
+        worker.grant(worker.lease())
+        computation.wait_started()
+        later = worker.begin("memory.release", kind="full_release", cause="idle")
+        self.assertEqual(worker.work(name="b", size_mib=64)["models"]["a"], GIB)
+        self.assertIsNone(later.reply)
+        self.assertEqual(worker.ask("census")["leases"][0]["working"], True)
+        self.assertEqual(computation.end()["models"]["a"], GIB)
+        self.assertEqual(worker.result(later)["freed"], {"cuda:0": GIB + 64 * MIB})
+        self.assertEqual(len(worker.notified("memory.finished")), 2)
+
     def test_the_ladder_gives_everything_back_and_says_what_each_rung_gave(self) -> None:
         worker = self.worker()
         worker.work(name="a", size_mib=4096)

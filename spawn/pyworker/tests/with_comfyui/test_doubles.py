@@ -271,6 +271,17 @@ class Loads(OnADouble):
         self.assertEqual([ask["load"]["weights"] for ask in channel.asks], [10 * GIB, 4 * GIB])
         self.assertEqual([ask["keep"] for ask in channel.asks], [0, 6 * GIB])
 
+    def test_a_call_that_loads_again_has_done_with_its_first_load(self) -> None:
+        leases, channel = self.leases({"verdict": "granted", "lease": GIB})
+        one, other = Patcher(2 * GIB), Patcher(3 * GIB)
+        management.load_models_gpu([one])
+        management.load_models_gpu([other])
+        self.assertEqual([method for method, _ in channel.told], ["memory.resident", "memory.finished", "memory.resident"])
+        self.assertEqual([lease["id"] for lease in leases.describe()], [channel.asks[1]["id"]])
+        self.assertEqual(sorted(leases.keeping()), sorted([*channel.asks[0]["models"], *channel.asks[1]["models"]]))
+        leases.call_ended(5)
+        self.assertEqual((leases.describe(), leases.keeping()), ([], []))
+
     def test_a_cap_on_the_card_limits_what_is_loaded(self) -> None:
         self.leases({"verdict": "granted"})
         self.assignments.take({"vram_cap": 6 * GIB})

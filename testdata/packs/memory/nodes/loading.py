@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from . import models
 
 _COMPUTING = {
@@ -64,6 +66,25 @@ class MemoryWork:
         if model is None:
             model = self.kept[name] = models.patcher(name, size_mib)
         return (models.compute([model], activation_mib, estimate_mib, started, until),)
+
+
+class MemoryWorkBeside:
+    """The same beside other nodes: while it computes, its worker's loop runs on."""
+
+    CATEGORY = "memory"
+    FUNCTION = "work"
+    RETURN_TYPES = ("MEMORY_REPORT",)
+    OUTPUT_NODE = True
+
+    INPUT_TYPES = MemoryWork.INPUT_TYPES
+
+    async def work(self, name, size_mib, activation_mib=0, estimate_mib=-1, started="", until=""):
+        model = MemoryWork.kept.get(name)
+        if model is None:
+            model = MemoryWork.kept[name] = models.patcher(name, size_mib)
+        with models.computation([model], activation_mib, estimate_mib):
+            await asyncio.get_running_loop().run_in_executor(None, models.wait_for_end, started, until)
+            return (models.report([model]),)
 
 
 class MemoryForget:

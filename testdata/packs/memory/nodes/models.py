@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -78,23 +79,34 @@ def compute(models, activation_mib, estimate_mib, started, until):
 
     `started` is a pipe that is opened for reading by who wants to know that the computation runs. Both may be "".
     """
+    with computation(models, activation_mib, estimate_mib):
+        wait_for_end(started, until)
+        return report(models)
+
+
+@contextlib.contextmanager
+def computation(models, activation_mib, estimate_mib):
+    """Loads models and takes what computing takes, as long as it lasts."""
     estimate = (activation_mib if estimate_mib < 0 else estimate_mib) * MIB
     comfy.model_management.load_models_gpu(models, memory_required=estimate)
     for model in models:
         use_weights(model)
-    cards = comfy.model_management._cards
     take_for_computing(activation_mib * MIB)
     try:
-        if started:
-            with open(started, "w", encoding="ascii") as pipe:
-                pipe.write(f"{os.getpid()}\n")
-        if until:
-            with open(until, encoding="ascii") as pipe:
-                pipe.read()
-        return report(models)
+        yield
     finally:
-        if cards:
-            cards[0].give_back(activation_mib * MIB)
+        if comfy.model_management._cards:
+            comfy.model_management._cards[0].give_back(activation_mib * MIB)
+
+
+def wait_for_end(started, until):
+    """Says that the computation runs, and waits for its end."""
+    if started:
+        with open(started, "w", encoding="ascii") as pipe:
+            pipe.write(f"{os.getpid()}\n")
+    if until:
+        with open(until, encoding="ascii") as pipe:
+            pipe.read()
 
 
 def report(models=()):
