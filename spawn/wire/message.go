@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -170,6 +171,50 @@ func AsError(err error) *Error {
 
 // DecodeMessage decodes a header.
 func DecodeMessage(header []byte) (*Message, error) {
+	if message := decodeOrdinary(header); message != nil {
+		return message, nil
+	}
+	return decodeAny(header)
+}
+
+// Parts of the headers that every call has, as our Pythons write them.
+const (
+	ordinaryStart = `{"jsonrpc":"2.0","id":`
+	emptyResult   = `,"result":{}}`
+	callParams    = `,"method":"call","params":`
+)
+
+// decodeOrdinary decodes a call without further fields and a reply with an empty result in a tenth of the time that
+// reflection takes; nil for everything else, which may still be a message. The params are a part of the header.
+func decodeOrdinary(header []byte) *Message {
+	rest, ok := bytes.CutPrefix(header, []byte(ordinaryStart))
+	if !ok {
+		return nil
+	}
+	digits := 0
+	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
+		digits++
+	}
+	if digits == 0 || digits > 18 || rest[0] == '0' { // 19 may be too many for an ID
+		return nil
+	}
+	var id uint64
+	for _, digit := range rest[:digits] {
+		id = id*10 + uint64(digit-'0')
+	}
+	rest = rest[digits:]
+	if string(rest) == emptyResult {
+		return &Message{JSONRPC: "2.0", ID: id, Result: json.RawMessage("{}")}
+	}
+	params, isCall := bytes.CutPrefix(rest, []byte(callParams))
+	params, ended := bytes.CutSuffix(params, []byte("}"))
+	if !isCall || !ended || !json.Valid(params) {
+		return nil
+	}
+	return &Message{JSONRPC: "2.0", ID: id, Method: "call", Params: params}
+}
+
+func decodeAny(header []byte) (*Message, error) {
 	message := new(Message)
 	if err := json.Unmarshal(header, message); err != nil {
 		return nil, fmt.Errorf("decoding a frame's header: %w", err)

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -118,6 +119,40 @@ func FuzzDecodeMessage(f *testing.F) {
 		twice, err := EncodeMessage(again, nil)
 		if err != nil || string(twice.Header) != string(frame.Header) {
 			t.Fatalf("%q became %q and then %q", header, frame.Header, twice.Header)
+		}
+	})
+}
+
+// FuzzOrdinaryMessages holds what is decoded the short way against the long way.
+func FuzzOrdinaryMessages(f *testing.F) {
+	for _, header := range []string{
+		`{"jsonrpc":"2.0","id":17,"result":{}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"call","params":{"environment":"a-nodes","node":"A","instance":"}"}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"call","params":{}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"call","params":{},"files":[{"id":"a-1","fd":3,"size":5}]}`,
+		`{"jsonrpc":"2.0","id":1,"method":"call","params":{}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"call","params":`,
+		`{"jsonrpc":"2.0","id":1,"method":"call","params":}`,
+		`{"jsonrpc":"2.0","id":1,"method":"call","params": null }`,
+		`{"jsonrpc":"2.0","id":0,"result":{}}`,
+		`{"jsonrpc":"2.0","id":01,"result":{}}`,
+		`{"jsonrpc":"2.0","id":18446744073709551616,"result":{}}`,
+		`{"jsonrpc":"2.0","id":1,"result":{}} `,
+	} {
+		f.Add([]byte(header))
+	}
+	f.Fuzz(func(t *testing.T, header []byte) {
+		short := decodeOrdinary(header)
+		if short == nil {
+			return
+		}
+		long, err := decodeAny(header)
+		if err != nil {
+			t.Fatalf("%q is not a message: %v", header, err)
+		}
+		short.Params, long.Params = bytes.TrimSpace(short.Params), bytes.TrimSpace(long.Params)
+		if difference := cmp.Diff(long, short); difference != "" {
+			t.Fatalf("%q:\n%s", header, difference)
 		}
 	})
 }
