@@ -12,7 +12,8 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 )
 
-// BenchmarkHop compares a request to Python over its socket alone with one through gRPC and a launcher.
+// BenchmarkHop compares a request to Python over a socket alone with one over the connection that a launcher lends, and
+// with one through gRPC and a launcher.
 func BenchmarkHop(b *testing.B) {
 	for _, size := range []struct {
 		name  string
@@ -20,7 +21,13 @@ func BenchmarkHop(b *testing.B) {
 	}{{"empty", 0}, {"64KiB", 60 << 10}, {"1MiB", 1000 << 10}} {
 		body := make([]byte, size.bytes)
 		b.Run("direct/"+size.name, func(b *testing.B) { benchmarkEcho(b, directPeer(b), body) })
-		b.Run("launcher/"+size.name, func(b *testing.B) { benchmarkEcho(b, launch(b, testSpec(b), newRecorder()).Peer(), body) })
+		for name, relay := range map[string]bool{"lent": false, "relayed": true} {
+			b.Run(name+"/"+size.name, func(b *testing.B) {
+				spec := testSpec(b)
+				spec.Relay = relay
+				benchmarkEcho(b, launch(b, spec, newRecorder()).Peer(), body)
+			})
+		}
 	}
 }
 

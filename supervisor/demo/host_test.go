@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
-	"github.com/comfy-supervisor/comfy-supervisor/testdata"
 	"github.com/comfy-supervisor/comfy-supervisor/mirror"
+	"github.com/comfy-supervisor/comfy-supervisor/testdata"
 )
 
 func TestOnlyPythonsThatComfyUIRunsOnAreUsed(t *testing.T) {

@@ -28,6 +28,7 @@ _PARKED = 2.0  # seconds that the deputy rests while somebody else reads; it is 
 _CHUNK_BYTES = 64 << 10
 
 Message = dict[str, Any]
+_decode_json = json.JSONDecoder().decode
 encode_json = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
@@ -480,7 +481,7 @@ class Channel:
 
     def _dispatch(self, header: bytes, body: bytes) -> None:
         try:
-            message = json.loads(header)
+            message = _decode_json(str(header, "utf-8"))
         except (ValueError, RecursionError) as error:
             raise ProtocolError(f"a header that is not JSON: {error}") from None
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
