@@ -4,6 +4,7 @@ package supervisor
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -429,6 +430,50 @@ func TestASuspendedLauncherHoldsUpNobodyElse(t *testing.T) {
 	}
 	if err := waiting.wait(t); err != nil {
 		t.Errorf("the call that met the suspended launcher: %v", err)
+	}
+}
+
+func TestASuspendedSupervisorGoesOnWhereItWas(t *testing.T) {
+	options := newTestOptions(t)
+	supervisor := startSeparateDaemon(t, options)
+	client := connectOperator(t, options)
+	path := marker(t)
+	running := begin(testContext(t), client, api.Call{Node: "Block", Inputs: map[string]any{"marker": path, "seconds": 0.1}})
+	awaitFile(t, path)
+	if err := supervisor.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waiting := begin(testContext(t), client, api.Call{Node: "Echo"})
+	conn := dialRaw(t, options) // the kernel takes it
+	sendRaw(t, conn, wire.Message{ID: 1, Method: "no hello"})
+	if err := supervisor.command.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(running.wait(t), waiting.wait(t)); err != nil {
+		t.Error(err)
+	}
+	if reply := readMessage(t, conn); reply.Error == nil {
+		t.Errorf("got %+v", reply)
+	}
+}
+
+func TestASuspendedHostHoldsUpNobodyAndGetsItsAnswer(t *testing.T) {
+	options := newTestOptions(t)
+	daemon := startDaemon(t, options)
+	path := marker(t)
+	host, output, _ := startHost(t, options, "Block", fmt.Sprintf(`{"marker": %q, "seconds": 0.1}`, path))
+	awaitFile(t, path)
+	if err := host.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of its call", func() bool { return daemon.worker().State == string(Ready) })
+	mustCall(t, daemon.connect(), "Echo", nil)
+	if err := host.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(output)
+	if err != nil || !strings.Contains(string(said), "value [\"done\"]") {
+		t.Errorf("it said %q, %v", said, err)
 	}
 }
 

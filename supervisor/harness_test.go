@@ -434,11 +434,18 @@ func startSeparateDaemon(t *testing.T, options testOptions) *separateDaemon {
 // launchSeparateDaemon starts a daemon as a process and returns its first words.
 func launchSeparateDaemon(t *testing.T, options testOptions) (*separateDaemon, string) {
 	t.Helper()
+	return launchDaemonWith(t, options, exec.Command(os.Args[0]))
+}
+
+// launchDaemonWith is launchSeparateDaemon with a command that runs this program with arguments that are added to it.
+func launchDaemonWith(t *testing.T, options testOptions, command *exec.Cmd) (*separateDaemon, string) {
+	t.Helper()
 	configuration, err := json.Marshal(options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	daemon := &separateDaemon{command: exec.Command(os.Args[0], "test-serve", string(configuration)), log: &syncBuffer{}}
+	command.Args = append(command.Args, "test-serve", string(configuration))
+	daemon := &separateDaemon{command: command, log: &syncBuffer{}}
 	daemon.command.Stderr = daemon.log
 	output, err := daemon.command.StdoutPipe()
 	if err != nil {

@@ -111,11 +111,17 @@ func newRecord(generation uint64, crashes []time.Time, queued int, now time.Time
 	return Record{State: Starting, Since: now, Generation: generation, Crashes: crashes, Queued: queued, IdleSince: now}
 }
 
-// crashesAt returns the crashes within the window that ends now, with one more now.
+// crashesAt returns the crashes within the window that ends now, with one more now. A crash that seems to be still to
+// come, because the clock was set back, counts from now on.
 func (r Record) crashesAt(now time.Time, limits Limits) []time.Time {
 	kept := slices.DeleteFunc(slices.Clone(r.Crashes), func(at time.Time) bool {
 		return now.Sub(at) >= limits.CrashWindow
 	})
+	for index, at := range kept {
+		if at.After(now) {
+			kept[index] = now
+		}
+	}
 	return append(kept, now)
 }
 

@@ -30,10 +30,8 @@ var (
 	startOver    = Guard{"start limit passed", func(s step) bool {
 		return s.limits.Start > 0 && s.now.Sub(s.record.Since) >= s.limits.Start
 	}}
-	backoffOver = Guard{"backoff over", func(s step) bool { return !s.now.Before(s.record.BackoffUntil) }}
-	backoffNext = Guard{"backoff over, calls queued", func(s step) bool {
-		return s.record.Queued > 0 && !s.now.Before(s.record.BackoffUntil)
-	}}
+	backoffOver = Guard{"backoff over", step.pauseIsOver}
+	backoffNext = Guard{"backoff over, calls queued", func(s step) bool { return s.record.Queued > 0 && s.pauseIsOver() }}
 	// An end that nobody asked for is a crash; one that was asked for when the request said so.
 	tooManyCrashes = Guard{"crash, too many", func(s step) bool {
 		return s.crashed() && s.limits.CrashCount > 0 && len(s.record.crashesAt(s.now, s.limits)) >= s.limits.CrashCount
@@ -42,6 +40,16 @@ var (
 		return s.crashed() && s.limits.backoffAfter(len(s.record.crashesAt(s.now, s.limits))) > 0
 	}}
 )
+
+// pauseIsOver also holds when the clock was set back: no pause is as long as what then seems to be left of it.
+func (s step) pauseIsOver() bool {
+	left := s.record.BackoffUntil.Sub(s.now)
+	longest := time.Duration(0)
+	for _, pause := range s.limits.Backoff {
+		longest = max(longest, pause)
+	}
+	return left <= 0 || left > longest
+}
 
 func (s step) crashed() bool {
 	return s.record.State != Stopping || s.record.crash

@@ -169,6 +169,35 @@ def FillLater(count, marker):
     return (bytes(count),)
 
 
+def Limit(name, soft):
+    """Sets one of this process's limits; a negative number: to what it may be at most. Descriptors count from the first
+    that is free.
+    """
+    import resource
+
+    what = getattr(resource, f"RLIMIT_{name}")
+    _, hard = resource.getrlimit(what)
+    if name == "NOFILE" and soft >= 0:
+        free = os.dup(0)
+        os.close(free)
+        soft += free
+    resource.setrlimit(what, (hard if soft < 0 else soft, hard))
+    return ("set",)
+
+
+def Forks():
+    """Forks until the system has no room for another process; the children stay."""
+    count = 0
+    while True:
+        try:
+            if os.fork() == 0:
+                signal.pause()
+                os._exit(0)
+        except BlockingIOError as error:
+            return (count, str(error))
+        count += 1
+
+
 def Pool():
     """What this process's memory files are at."""
     import gc
@@ -208,6 +237,6 @@ class Strict:
 
 NODE_CLASS_MAPPINGS = {"Strict": Strict} | {
     function.__name__: _node(function)
-    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Tell, Orphan, FillAndDie, FillLater, Pool)
+    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Tell, Orphan, FillAndDie, FillLater, Pool, Limit, Forks)
 }
 NODE_DISPLAY_NAME_MAPPINGS = {"Echo": "Echo what comes in"}

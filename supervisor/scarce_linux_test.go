@@ -1,0 +1,265 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+)
+
+// smallDisk puts a file system of a number of kilobytes at a folder, until the test ends.
+func smallDisk(t *testing.T, folder string, kilobytes int) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a small file system can only be mounted by root")
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, fmt.Sprintf("size=%dk,mode=0700", kilobytes)); err != nil {
+		t.Skipf("this machine does not let file systems be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		// Detached: a process that another test is just forking holds our descriptors until its exec.
+		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// fill takes all the room of a file system, and returns the file that does.
+func fill(t *testing.T, folder string) string {
+	t.Helper()
+	path := filepath.Join(folder, "filler")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for {
+		if _, err := file.Write(make([]byte, 4096)); err != nil {
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Fatal(err)
+			}
+			return path
+		}
+	}
+}
+
+func TestAFullDiskForLogsCostsLinesAndNothingElse(t *testing.T) {
+	options := newTestOptions(t)
+	smallDisk(t, options.State, 256)
+	daemon := startDaemon(t, options)
+	client := daemon.connect()
+	mustCall(t, client, "Speak", map[string]any{"text": "at first"})
+	filler := fill(t, options.State)
+	mustCall(t, client, "Speak", map[string]any{"text": strings.Repeat("x", 1000), "times": 2000})
+	mustCall(t, client, "Echo", nil)
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	lost := false
+	eventually(t, "the log to say that lines are lost", func() bool {
+		mustCall(t, client, "Speak", map[string]any{"text": "later"})
+		err := client.Logs(testContext(t), api.LogsParams{Environment: "pack", Lines: -1}, func(line api.LogLine) {
+			lost = lost || strings.Contains(line.Line, "lines lost: the log could not be written")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lost
+	})
+}
+
+func TestWithoutSpaceForItsRecordAWorkerDoesNotStartAndSaysSo(t *testing.T) {
+	options := newTestOptions(t)
+	smallDisk(t, options.Runtime, 256)
+	options.Backoff = nil
+	daemon := startDaemon(t, options)
+	client := daemon.connect()
+	filler := fill(t, options.Runtime)
+	_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Echo"})
+	if failure := wireError(t, err, wire.KindStartFailed); !strings.Contains(failure.Message, "no space left") {
+		t.Errorf("got %v", failure)
+	}
+	host, err := api.Connect(testContext(t), func() api.Options { // whose session can not be recorded
+		options := host()
+		options.Socket = daemon.options.config().Socket
+		return options
+	}())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	if _, err := host.Ping(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	mustCall(t, client, "Echo", nil)
+	mustCall(t, host, "Echo", nil)
+}
+
+func TestWithoutSpaceForItsSocketASupervisorSaysSo(t *testing.T) {
+	options := newTestOptions(t)
+	smallDisk(t, options.Runtime, 64)
+	filler := fill(t, options.Runtime)
+	defer os.Remove(filler)
+	daemon, line := launchSeparateDaemon(t, options)
+	if !strings.HasPrefix(line, "error ") || !strings.Contains(line, "no space left") || !strings.Contains(line, options.Runtime) {
+		t.Errorf("it said %q\n%s", line, daemon.log)
+	}
+}
+
+func TestMemoryFilesDoNotDependOnTheSizeOfDevShm(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a small /dev/shm can only be mounted by root")
+	}
+	options := newTestOptions(t)
+	options.Quota = 1 << 30
+	shell := exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs -o size=1m none /dev/shm && exec "$@"`, "sh", os.Args[0])
+	if err := exec.Command("unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm").Run(); err != nil {
+		t.Skipf("this machine does not let file systems be mounted: %v", err)
+	}
+	daemon, line := launchDaemonWith(t, options, shell)
+	if line != "ready" {
+		t.Fatalf("the daemon said %q\n%s", line, daemon.log)
+	}
+	client := connectOperator(t, options)
+	result := mustCall(t, client, "Fill", map[string]any{"byte": 65, "count": 4 << 20})
+	var value []struct {
+		Bytes []byte `json:"$bytes"`
+	}
+	if err := result.Decode(&value); err != nil || len(value[0].Bytes) != 4<<20 {
+		t.Errorf("got %v", err)
+	}
+	result.Close()
+	endSeparateDaemon(t, options, daemon)
+}
+
+func TestAWorkerThatCanNotMakeAMemoryFileSaysWhyAndGoesOn(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	client := daemon.connect()
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	for name, expected := range map[string]string{"FSIZE": "File too large", "NOFILE": "Too many open files"} {
+		count := map[string]int{"FSIZE": 2 << 20, "NOFILE": 8 << 20}[name] // a pooled file of one does not fit the other
+		mustCall(t, client, "Limit", map[string]any{"name": name, "soft": 0})
+		_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Fill", Inputs: map[string]any{"byte": 1, "count": count}})
+		if failure := wireError(t, err, wire.KindQuota); !strings.Contains(failure.Message, expected) || !strings.Contains(failure.Message, "memory file of") {
+			t.Errorf("%s: got %v", name, failure)
+		}
+		if usage := daemon.daemon.files.Usage(); usage.Files != 0 {
+			t.Errorf("%s: %+v", name, usage)
+		}
+		mustCall(t, client, "Limit", map[string]any{"name": name, "soft": -1})
+		mustCall(t, client, "Fill", map[string]any{"byte": 1, "count": count}).Close()
+	}
+	if result := mustCall(t, client, "Echo", nil); result.PythonPID != python {
+		t.Error("the worker was replaced")
+	}
+}
+
+func TestASupervisorWithoutDescriptorsGoesOnAndServesThoseWhoWaited(t *testing.T) {
+	options := newTestOptions(t)
+	other := options.Environments[0]
+	other.Name = "other"
+	options.Environments = append(options.Environments, other)
+	options.Backoff = []time.Duration{0}
+	daemon := startSeparateDaemon(t, options)
+	client := connectOperator(t, options)
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	pid := daemon.command.Process.Pid
+	var before unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		t.Fatal(err)
+	}
+	scarce := before
+	scarce.Cur = 3
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &scarce, nil); err != nil {
+		t.Fatal(err)
+	}
+	if result := mustCall(t, client, "Echo", nil); result.PythonPID != python { // what needs no descriptor works
+		t.Error("the worker was replaced")
+	}
+	_, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"})
+	if failure := wireError(t, err, wire.KindStartFailed); !strings.Contains(failure.Message, "too many open files") {
+		t.Errorf("got %v", failure)
+	}
+	_, err = client.Call(testContext(t), api.Call{Environment: "pack", Node: "Fill", Inputs: map[string]any{"byte": 1, "count": 2 << 20}})
+	if failure := wireError(t, err, wire.KindValue); !strings.Contains(failure.Message, "ulimit -n") {
+		t.Errorf("got %v", failure)
+	}
+	conn := dialRaw(t, options) // the kernel lets it wait
+	sendRaw(t, conn, wire.Message{ID: 1, Method: "no hello"})
+	eventually(t, "the supervisor to notice", func() bool { return strings.Contains(daemon.log.String(), "no client can be accepted now") })
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
+		t.Fatal(err)
+	}
+	if reply := readMessage(t, conn); reply.Error == nil {
+		t.Errorf("got %+v", reply)
+	}
+	if _, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"}); err != nil {
+		t.Error(err)
+	}
+	mustCall(t, client, "Fill", map[string]any{"byte": 1, "count": 2 << 20}).Close()
+	eventually(t, "the return of all memory files", func() bool {
+		status, err := client.Status(testContext(t), api.StatusParams{})
+		return err == nil && status.MemoryFiles.Open == 0
+	})
+	endSeparateDaemon(t, options, daemon)
+}
+
+// processGroup makes a control group that may hold so many more processes and threads than its first process has.
+func processGroup(t *testing.T, pid, more int) {
+	t.Helper()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("comfy-supervisor-test-%d", pid)
+	for _, parent := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
+		folder := filepath.Join(parent, name)
+		if os.Mkdir(folder, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() {
+			eventually(t, "the end of the control group", func() bool { return os.Remove(folder) == nil })
+		})
+		if os.WriteFile(filepath.Join(folder, "pids.max"), []byte(strconv.Itoa(len(tasks)+more)), 0) == nil &&
+			os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0) == nil {
+			return
+		}
+	}
+	t.Skip("no control group with a limit of processes can be made here; it takes root, and the controller pids")
+}
+
+func TestAPackThatForksUntilNoProcessIsLeftGoesWithAllOfThem(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	client := daemon.connect()
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	processGroup(t, python, 50)
+	result := mustCall(t, client, "Forks", nil)
+	var forked []any
+	if err := result.Decode(&forked); err != nil || forked[0].(float64) < 40 || !strings.Contains(forked[1].(string), "unavailable") {
+		t.Fatalf("got %v, %v", forked, err)
+	}
+	if result := mustCall(t, client, "Echo", nil); result.PythonPID != python {
+		t.Error("the worker was replaced")
+	}
+	if stopped, err := client.Stop(testContext(t), api.StopParams{Environment: "pack"}); err != nil || len(stopped) != 1 {
+		t.Errorf("stop: %v, %v", stopped, err)
+	}
+	mustCall(t, client, "Echo", nil)
+}
