@@ -63,7 +63,7 @@ class ComfyUI:
         self._state = prompt_server.HostState()
         self._messenger = Messenger(worker)
         self.server = prompt_server.PromptServer(self._messenger, self._state, worker.side.loop())
-        self.calls = NodeCalls(worker.pack.nodes)
+        self.calls = NodeCalls(worker.pack.nodes, worker.role.name)
         described = params.get("folders")
         if isinstance(described, dict):
             self._folders.hear(described)

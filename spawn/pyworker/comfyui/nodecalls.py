@@ -25,6 +25,7 @@ from ..wire.errors import error_object
 from .contract import is_v3
 from .liveobjects import LiveObjects
 from .nodestate import StateWatch, enabled
+from .strangers import explained
 
 GRAPH_FIELDS = ("_default_prefix_root", "_default_prefix_call_index", "_default_prefix_graph_index")
 
@@ -59,8 +60,10 @@ class NodeCalls:
     """The node objects of one worker, and calls of their methods. Everything runs on the main thread, questions of the
     class alone on any."""
 
-    def __init__(self, nodes: dict[str, type]) -> None:
+    def __init__(self, nodes: dict[str, type], environment: str = "") -> None:
+        """`environment` is its name, for messages."""
         self._nodes = nodes
+        self._environment = environment
         self._kept: dict[str, _Kept] = {}
         self.live = LiveObjects()
         self._state = enabled()
@@ -130,9 +133,12 @@ class NodeCalls:
                     answer = validator(**question)  # type: ignore[misc]
                     _judge(await answer if inspect.isawaitable(answer) else answer, question)
                 bound, kept, inputs = begin(envelope)
-                value = bound(**inputs)
-                if inspect.isawaitable(value):
-                    value = await value
+                try:
+                    value = bound(**inputs)
+                    if inspect.isawaitable(value):
+                        value = await value
+                except Exception as error:
+                    raise explained(error, name, inputs, self._environment)
                 return finish(envelope, kept, value)
 
             return run_async
@@ -141,7 +147,11 @@ class NodeCalls:
             for question in envelope.get("validate", ()):
                 _judge(validator(**question), question)  # type: ignore[misc]
             bound, kept, inputs = begin(envelope)
-            return finish(envelope, kept, bound(**inputs))
+            try:
+                value = bound(**inputs)
+            except Exception as error:
+                raise explained(error, name, inputs, self._environment)
+            return finish(envelope, kept, value)
 
         return run
 

@@ -29,8 +29,8 @@ class Opaque:
         if name in Opaque.__slots__:  # not set yet
             raise AttributeError(name)
         raise AttributeError(
-            f"a value of type {self.type_name} of environment {self.environment!r} can not be"
-            f" looked into here (asked for {name!r}): pass it on to a node of that environment"
+            f"a value of type {self.type_name} of environment"
+            f" {self.environment.partition('/')[0]!r} can not be looked into here (asked for {name!r}): pass it on to a node of that environment"
         )
 
     def __repr__(self) -> str:

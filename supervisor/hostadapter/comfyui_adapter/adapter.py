@@ -70,7 +70,7 @@ class Adapter:
             wanted = []
             for pack in discovery.packs_to_load():
                 for source in discovery.isolated_sources(pack):
-                    found = self.environments.find(source.manifest)
+                    found = self.environments.find(source)
                     if found.name and not found.problem:
                         wanted.append(self._wanted(pack, source, found.name, found.revision))
             self._scans.begin(wanted)
@@ -78,7 +78,7 @@ class Adapter:
     def register(self, pack: Path, source: discovery.Source) -> tuple[dict[str, type], dict[str, str]]:
         """The node classes and display names of one isolated folder. Raises what makes it unusable."""
         self.prepare()
-        found = self.environments.find(source.manifest)
+        found = self.environments.find(source)
         wanted = self._wanted(pack, source, found.name, found.revision)
         if found.problem:
             document = self._scans.outdated(wanted)

@@ -7,12 +7,12 @@ import shlex
 import sys
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from comfy_supervisor import errors
 
 from . import hostfacts
+from .discovery import Source
 
 
 class Unusable(Exception):
@@ -37,10 +37,10 @@ class Environments:
         self._list: list[dict[str, Any]] | None = None
         self._failure = ""
 
-    def find(self, manifest: Path | None) -> Found:
-        """The environment of a manifest. Never raises."""
-        assert manifest is not None
-        place = os.path.realpath(manifest)
+    def find(self, source: Source) -> Found:
+        """The environment of a folder with a manifest. Never raises."""
+        assert source.manifest is not None
+        place = os.path.realpath(source.manifest)
         with self._lock:
             entry = self._look(place)
             if entry is None and not self._failure:
@@ -50,7 +50,9 @@ class Environments:
         if failure:
             return Found(problem=failure)
         if entry is None:
-            return Found(problem=f"its environment is not built: run `{build_command()}`")
+            # A pack may have several, one for each folder below its package of nodes.
+            which = f"the environment of {source.module}" if "." in source.module else "its environment"
+            return Found(problem=f"{which} is not built: run `{build_command()}`")
         name, error = str(entry.get("name")), str(entry.get("error") or "")
         if error:
             return Found(name, "", f"its environment {name!r} can not be used: {error}; `{build_command()}` builds it")

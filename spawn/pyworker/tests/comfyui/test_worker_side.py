@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import os
@@ -22,6 +23,8 @@ from comfy_supervisor_worker.comfyui.liveobjects import LiveObjects, Unknown
 from comfy_supervisor_worker.comfyui.nodecalls import NodeCalls, StateMissing, UnknownNode, ValidationFailed
 from comfy_supervisor_worker.comfyui.nodestate import StateWatch
 from comfy_supervisor_worker.comfyui.standins import StandIns
+from comfy_supervisor_worker.wire.errors import CannotCross
+from comfy_supervisor_worker.wire.opaque import Opaque
 
 
 def folder_paths() -> Any:
@@ -128,9 +131,36 @@ class Writer:
         prompt["seed"] = 7
 
 
+class Measures:
+    def run(self, mesh: Any, others: Any = ()) -> int:
+        if not hasattr(mesh, "vertices"):
+            raise ValueError("the mesh is empty")
+        return len(mesh.vertices)
+
+    async def later(self, mesh: Any) -> int:
+        return self.run(mesh)
+
+    def passes(self, mesh: Any) -> Any:
+        return mesh
+
+
 class Calls(unittest.TestCase):
     def setUp(self) -> None:
-        self.calls = NodeCalls({"Counter": Counter, "Writer": Writer})
+        self.calls = NodeCalls({"Counter": Counter, "Writer": Writer, "Measures": Measures}, "here")
+
+    def test_a_node_that_fails_with_what_it_can_not_look_into_says_so(self) -> None:
+        stranger = Opaque("trimesh.base.Trimesh", "far away/3", b"", [])
+        run = self.calls.function("Measures", "run", "t", None)
+        message = "Measures failed .*ValueError: the mesh is empty.*'mesh' is a trimesh.base.Trimesh of environment 'far away'.*'here'"
+        with self.assertRaisesRegex(CannotCross, "(?s)" + message):
+            run(inputs={"mesh": stranger})
+        with self.assertRaisesRegex(CannotCross, "'others' is a trimesh"):
+            run(inputs={"mesh": None, "others": [1, stranger]})
+        with self.assertRaisesRegex(CannotCross, "(?s)" + message):
+            asyncio.run(self.calls.function("Measures", "later", "t", None)(inputs={"mesh": stranger}))
+        self.assertIs(self.calls.function("Measures", "passes", "t", None)(inputs={"mesh": stranger})["value"], stranger)
+        with self.assertRaisesRegex(ValueError, "^the mesh is empty$"):
+            run(inputs={"mesh": None})
 
     def test_an_instance_lives_under_its_token(self) -> None:
         run = self.calls.function("Counter", "run", "token", None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from comfyui_adapter import copying, discovery, hostfacts, hostroutes, scans, serializers, settings, stuck
+from comfyui_adapter import copying, discovery, environments, hostfacts, hostroutes, scans, serializers, settings, stuck
 from comfyui_adapter.fingerprint import fingerprint
 from comfyui_adapter.scancache import Scan, ScanCache
 from comfyui_adapter.scans import Scans, Wanted
@@ -169,6 +169,28 @@ class Hangs(Folder):
         self.assertEqual(stuck.place(lines[:6], self.folder / "pack"), "nodes/a.py, line 3, in <module>")
         self.assertEqual(stuck.place(lines[:3], self.folder / "pack"), "")
         self.assertEqual(stuck.place([], self.folder / "pack"), "")
+
+
+class Environments(Folder):
+    def find(self, manifest: str, module: str, *entries: dict[str, Any]) -> environments.Found:
+        session = types.SimpleNamespace(environments=lambda: list(entries))
+        link = types.SimpleNamespace(session=lambda: session)
+        source = discovery.Source(Path(manifest).parent, Path(manifest), module)
+        return environments.Environments(link).find(source)
+
+    def test_what_is_not_built_is_named_where_a_pack_has_several(self) -> None:
+        entry = {"name": "pack-fast", "stack": "py", "revision": "1", "manifest": "/pack/nodes/fast/comfy-env.toml"}
+        self.assertEqual(self.find("/pack/nodes/fast/comfy-env.toml", "nodes.fast", entry), environments.Found("pack-fast", "py/1"))
+        self.assertTrue(
+            self.find("/pack/nodes/slow/comfy-env.toml", "nodes.slow", entry).problem.startswith(
+                "the environment of nodes.slow is not built: run `"
+            )
+        )
+        self.assertTrue(self.find("/a/nodes/comfy-env.toml", "nodes").problem.startswith("its environment is not built: run `"))
+
+    def test_an_environment_with_an_error_says_what_it_is(self) -> None:
+        entry = {"name": "p", "manifest": "/p/nodes/comfy-env.toml", "error": "another stack"}
+        self.assertRegex(self.find("/p/nodes/comfy-env.toml", "nodes", entry).problem, "'p' can not be used: another stack; `.* build")
 
 
 class Settings(unittest.TestCase):
