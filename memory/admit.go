@@ -125,6 +125,29 @@ func (b *Books) Withdraw(now time.Time, ask string) Outcome {
 	return b.settle(now, out)
 }
 
+// Restore opens a lease that somebody else granted before these books were opened. What it was granted on is not known, so
+// it counts as forced; a party that is unknown, or a name that is in use, changes nothing.
+func (b *Books) Restore(now time.Time, lease Lease) Outcome {
+	var out Outcome
+	m := b.members[lease.Party]
+	if m == nil || b.leases[lease.Ask] != nil || b.waiting[lease.Ask] != nil {
+		return b.done(out)
+	}
+	h := b.holder(m, lease.Device)
+	bytes := min(max(0, lease.Bytes), plausible)
+	restored := &Lease{Ask: lease.Ask, Party: lease.Party, Device: lease.Device, Bytes: bytes, Forced: true, Working: lease.Working,
+		GrantedAt: now, RenewedAt: now, base: h.confirmed, workBase: -1, heldBefore: h.reported.Held}
+	if lease.Working {
+		restored.work = bytes
+	}
+	b.leases[restored.Ask] = restored
+	h.card.leases = append(h.card.leases, restored)
+	h.card.touched = true
+	out.Events = append(out.Events, Event{Kind: EventRestored, Party: lease.Party, Device: lease.Device, Cause: "granted_before", Terms: Terms{
+		Amount("lease", bytes), Amount("held", h.reported.Held), Amount("free", h.card.reading.Free)}})
+	return b.settle(now, out)
+}
+
 // Resident notes that a load has ended and its weights are on the device. held is what the process holds there at that
 // moment, as its census counts; below 0: it did not say. The lease then covers the computation alone, as soon as a reading
 // of the card has seen the weights.

@@ -113,6 +113,7 @@ const (
 	EventLie        = "report_contradicts_driver"
 	EventReading    = "reading_refused"
 	EventCap        = "cap_too_small"
+	EventRestored   = "lease_restored"
 )
 
 // NewBooks opens the books.

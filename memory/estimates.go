@@ -123,6 +123,9 @@ func (e *Estimates) Advice(key EstimateKey) (Bytes, bool) {
 	return max(peak.Peak, ceilBytes(MinimumInferenceMemory(0))), true
 }
 
+// Count is how many measurements are remembered.
+func (e *Estimates) Count() int { return len(e.peaks) }
+
 // MarshalJSON writes the measurements ordered by key.
 func (e *Estimates) MarshalJSON() ([]byte, error) {
 	peaks := make([]measuredPeak, 0, len(e.peaks))

@@ -21,8 +21,8 @@ const (
 // Pinner is one process that may pin RAM.
 type Pinner struct {
 	Party Party `json:"party"`
-	// Ceiling is a host's own MAX_PINNED_MEMORY as it resolved it before any cap of ours, in bytes; 0 or less: pinning is
-	// off. Workers have none.
+	// Ceiling is a process's own MAX_PINNED_MEMORY as it resolved it before any cap of ours, in bytes; 0 or less: pinning is
+	// off. A worker's counts only where no host is.
 	Ceiling float64 `json:"ceiling,omitempty"`
 	// InForce is the cap that the process acknowledged last, Sent a later one that it has not; 0: none.
 	InForce Bytes `json:"in_force"`
@@ -80,12 +80,14 @@ type PinRAM struct {
 	Unpinned Bytes `json:"unpinned"`
 }
 
-// PinBudget is the most that all processes together may pin, in bytes: the largest ceiling a host reports, and in a
+// PinBudget is the most that all processes together may pin, in bytes: the largest ceiling that a host reports (where there
+// is no host, as for calls from the command line, that a worker reports), and in a
 // container never more than upstream's share of its limit, nor what is left of it beside PinFloor. 0: no host pins.
 func PinBudget(pinners []Pinner, ram PinRAM) Bytes {
 	var budget Bytes
+	hosts := slices.ContainsFunc(pinners, func(p Pinner) bool { return p.Party.IsHost() })
 	for i := range pinners {
-		if pinners[i].Party.IsHost() && pinners[i].Ceiling > 0 {
+		if pinners[i].Party.IsHost() == hosts && pinners[i].Ceiling > 0 {
 			budget = max(budget, Bytes(math.Min(pinners[i].Ceiling, float64(plausible))))
 		}
 	}
@@ -210,7 +212,10 @@ func desiredCaps(pinners []Pinner, budget Bytes) []Bytes {
 		}
 	}
 	forHosts := left
-	if hosts < len(pinners) {
+	switch {
+	case hosts == 0:
+		forHosts = 0
+	case hosts < len(pinners):
 		forHosts = Bytes(float64(left) * hostsShare)
 	}
 	share := func(i int) Bytes {

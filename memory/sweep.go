@@ -49,6 +49,9 @@ type WorkerState struct {
 	Held []Holding `json:"held,omitempty"`
 	// AskedAt is when a release that has not been answered was sent; zero: none is under way.
 	AskedAt time.Time `json:"asked_at,omitzero"`
+	// IdleRelease and Reap are the clocks of this worker's environment; nil: those of the limits.
+	IdleRelease *time.Duration `json:"idle_release,omitempty"`
+	Reap        *time.Duration `json:"reap,omitempty"`
 }
 
 // HeldOn is what the worker holds on a device, never below zero.
@@ -157,6 +160,12 @@ func Sweep(now time.Time, workers []WorkerState, limits Limits, cards []CardStat
 
 // clockAction applies the two idle clocks to one idle worker and moves next to the earliest end of a clock.
 func clockAction(now time.Time, worker *WorkerState, limits Limits, next *time.Time) (Action, bool) {
+	if worker.IdleRelease != nil {
+		limits.IdleRelease = *worker.IdleRelease
+	}
+	if worker.Reap != nil {
+		limits.Reap = *worker.Reap
+	}
 	idle := elapsed(worker.IdleSince, now)
 	if limits.Reap > 0 && worker.StandIns <= 0 {
 		if idle >= limits.Reap {

@@ -122,6 +122,7 @@ type HolderState struct {
 
 // CardView is one card with everything that is known about it.
 type CardView struct {
+	Device  string        `json:"device"`
 	Reading Reading       `json:"reading"`
 	Known   bool          `json:"known"`
 	Holders []HolderState `json:"holders"`
@@ -137,7 +138,7 @@ type CardView struct {
 func (b *Books) View() []CardView {
 	views := make([]CardView, 0, len(b.order))
 	for _, c := range b.order {
-		view := CardView{Reading: c.reading, Known: c.known, Available: b.available(c)}
+		view := CardView{Device: c.device, Reading: c.reading, Known: c.known, Available: b.available(c)}
 		view.Promised = addBytes(c.reading.Free, -view.Available)
 		if c.known {
 			view.Unattributed = max(0, c.unaccounted())

@@ -1,0 +1,374 @@
+package budget
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/comfy-supervisor/comfy-supervisor/memory"
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
+)
+
+// Member is one process whose memory is accounted for: a host, or one generation of a worker.
+type Member struct {
+	Party memory.Party
+	Line  Line
+	// PIDs are the processes under which the driver may list it, its children apart.
+	PIDs []int
+	// Environ is its complete environment, which says what it calls which card.
+	Environ []string
+	// Caps are the operator's limits, IdleRelease and Reap the clocks of its environment; 0 switches a clock off.
+	Caps              memory.Caps
+	IdleRelease, Reap time.Duration
+	// Adopted: it lived before this supervisor did.
+	Adopted bool
+	// Weigh finds what its process tree keeps in RAM, and what of that are pages of shared memory files. It may block. May
+	// be nil.
+	Weigh func(ctx context.Context) (resident, shared memory.Bytes, err error)
+	// HoldRAM sets the kernel's limit on its RAM: high where it is slowed down, most where it ends. May be nil.
+	HoldRAM func(high, most memory.Bytes) error
+}
+
+// member is a Member with what is known of it.
+type member struct {
+	Member
+	phase    memory.Phase
+	names    map[string]Device // what it calls a card, by our name
+	contexts map[string]bool   // devices on which it has a context
+	census   Census
+	seen     bool // it has sent a census
+	since    time.Time
+	deaf     bool // it serves none of these methods: a pack without ComfyUI, or an older program
+
+	limit    memory.Limit
+	remarks  []string
+	unheld   bool         // the kernel does not limit its RAM, which was said
+	resident memory.Bytes // its RAM when it was weighed last
+	shared   memory.Bytes
+
+	asks     map[string]*ask
+	assigned assignment
+	pins     pinner
+
+	askedFull time.Time // for everything, by a sweep; zero: it has answered
+	weighing  bool
+	attention string // how its estimates differ from its host's; empty: they do not
+}
+
+// Join makes a process known. Its first phase is Starting for a worker and Ready for a host.
+func (k *Keeper) Join(joining Member) {
+	k.post(func() {
+		now := time.Now()
+		if k.members[joining.Party] != nil {
+			return
+		}
+		m := &member{Member: joining, names: make(map[string]Device), contexts: make(map[string]bool), asks: make(map[string]*ask),
+			since: now, phase: memory.Starting}
+		if m.Party.IsHost() {
+			m.phase = memory.Ready
+		}
+		k.members[m.Party] = m
+		for _, pid := range m.PIDs {
+			k.cards.pids[pid] = m.Party
+		}
+		k.books.Join(now, m.Party)
+		k.limit(m)
+		if m.Adopted {
+			k.askCensus(m)
+		}
+	})
+}
+
+// Gone forgets a process that has ended.
+func (k *Keeper) Gone(party memory.Party) {
+	k.post(func() {
+		m := k.members[party]
+		if m == nil {
+			return
+		}
+		delete(k.members, party)
+		k.mu.Lock()
+		delete(k.heard, party)
+		k.mu.Unlock()
+		for _, pid := range m.PIDs {
+			if k.cards.pids[pid] == party {
+				delete(k.cards.pids, pid)
+			}
+		}
+		now := time.Now()
+		k.handle(k.books.Gone(now, party))
+		for _, a := range m.asks {
+			k.forget(a)
+		}
+		k.reserveGone(party)
+		k.splitPins(now, false)
+	})
+}
+
+// Forget drops what is known of a session that has ended.
+func (k *Keeper) Forget(session string) {
+	k.Gone(memory.Host(session))
+	k.post(func() {
+		delete(k.sessions, session)
+		k.books.Forget(session)
+	})
+}
+
+// Phase notes where a process stands now. It is told at both ends of every call; of a process that has nothing to account
+// for it is only noted, and looked at when something else happens.
+func (k *Keeper) Phase(party memory.Party, phase memory.Phase) {
+	now := time.Now()
+	k.mu.Lock()
+	if k.heard[party] {
+		k.mu.Unlock()
+		k.post(func() { k.phase(party, phase, now) })
+		return
+	}
+	noted := k.quiet[party]
+	if phase == memory.Busy {
+		noted.busy = now
+	}
+	noted.phase, noted.at = phase, now
+	k.quiet[party] = noted
+	k.mu.Unlock()
+}
+
+// quietPhase is what became of a process since it was looked at last.
+type quietPhase struct {
+	phase memory.Phase
+	at    time.Time
+	busy  time.Time // when it began to compute last; zero: it did not
+}
+
+// queueQuiet moves what was only noted into the queue, before what comes next; Keeper.mu is held.
+func (k *Keeper) queueQuiet() {
+	if len(k.quiet) == 0 {
+		return
+	}
+	quiet := k.quiet
+	k.quiet = make(map[memory.Party]quietPhase)
+	k.queue = append(k.queue, func() {
+		for party, noted := range quiet {
+			if !noted.busy.IsZero() && noted.phase != memory.Busy {
+				k.phase(party, memory.Busy, noted.busy)
+			}
+			k.phase(party, noted.phase, noted.at)
+		}
+	})
+}
+
+// speaks notes that a process has said something of its memory: from now on its phases count at once.
+func (k *Keeper) speaks(party memory.Party) {
+	k.mu.Lock()
+	k.heard[party] = true
+	k.mu.Unlock()
+}
+
+func (k *Keeper) phase(party memory.Party, phase memory.Phase, at time.Time) {
+	m := k.members[party]
+	if m == nil {
+		return
+	}
+	m.phase = phase
+	over := k.promptOver(party)
+	k.handle(k.books.Phase(at, party, phase, over))
+	if !phase.Idle() {
+		return
+	}
+	for _, a := range m.asks { // a call's end is the end of what it asked for
+		if a.answered {
+			k.forget(a)
+		}
+	}
+	if m.seen && over || m.IdleRelease > 0 && m.IdleRelease < k.config.Sweep {
+		k.sweepSoon()
+	}
+}
+
+// Connected notes that a host is connected again, to this supervisor or after it.
+func (k *Keeper) Connected(party memory.Party) {
+	k.post(func() {
+		if m := k.members[party]; m != nil {
+			k.askCensus(m)
+		}
+	})
+}
+
+// Progress notes a sign of life of a process.
+func (k *Keeper) Progress(party memory.Party) {
+	k.post(func() { k.books.Progress(time.Now(), party) })
+}
+
+// Census takes what a process says that it holds.
+func (k *Keeper) Census(party memory.Party, said Census) {
+	k.speaks(party)
+	k.post(func() {
+		if m := k.members[party]; m != nil {
+			k.takeCensus(m, said, time.Time{})
+		}
+	})
+}
+
+// takeCensus takes a report over. measured is when the process read the free bytes of its devices; zero: at no moment
+// that counts.
+func (k *Keeper) takeCensus(m *member, said Census, measured time.Time) {
+	now := time.Now()
+	census := memory.Census{Party: m.Party, Sequence: said.Sequence, Pinned: said.Pinned, PinCeiling: said.PinCeiling,
+		LargestModel: said.LargestModel, Resident: said.Resident}
+	if m.seen && said.Sequence <= m.census.Sequence {
+		k.handle(k.books.Census(now, census)) // which says what is wrong with it
+		return
+	}
+	first := !m.seen
+	m.seen = true
+	changed := first || m.census.Pinned != said.Pinned || m.census.LargestModel != said.LargestModel
+	attention := first || m.census.Attention != said.Attention
+	m.census = said
+	clear(m.contexts)
+	for _, device := range said.Devices {
+		if !isCard(device.Device) {
+			continue
+		}
+		named := k.locate(m, Device{device.DeviceCensus.Device, device.Identity})
+		k.ownReading(now, named, device.DeviceCensus, measured)
+		device.DeviceCensus.Device = named
+		m.contexts[named] = device.Context
+		census.Devices = append(census.Devices, device.DeviceCensus)
+	}
+	k.handle(k.books.Census(now, census))
+	k.holdReserve(m, census.Devices)
+	k.takePins(now, m, changed)
+	if attention {
+		k.compareAttention(m)
+	}
+	if m.Party.IsHost() {
+		k.hostNeeds(m)
+	} else {
+		k.tellResidency(m)
+	}
+}
+
+// ownReading uses a process's own look at a card, where the driver gives none. One of an unknown moment only introduces a
+// card.
+func (k *Keeper) ownReading(now time.Time, device string, said memory.DeviceCensus, measured time.Time) {
+	if said.ProcessLocal {
+		k.cards.local[device] = true
+	}
+	if k.cards.driven(device) || measured.IsZero() && k.cards.sizes[device] > 0 {
+		return
+	}
+	if measured.IsZero() {
+		measured = now
+	}
+	said.Device = device
+	if reading, ok := said.OwnReading(measured); ok {
+		k.reading(now, reading)
+	} else if said.OwnTotal > 0 && k.cards.sizes[device] == 0 { // its own bytes only, but the card's size all the same
+		k.reading(now, memory.Reading{Device: device, At: measured, Source: memory.FromBooks, Total: said.OwnTotal,
+			Free: max(0, said.OwnTotal-said.Held-said.Overhead), ProcessLocal: true})
+	}
+}
+
+// askCensus asks a process for its last census, for its own reading of the cards, and for what it still counts on.
+func (k *Keeper) askCensus(m *member) {
+	asked := time.Now()
+	m.Line.Ask(MethodAskCensus, struct{}{}, func(result json.RawMessage, err error) {
+		var answer censusAnswer
+		if err == nil {
+			err = json.Unmarshal(result, &answer)
+		}
+		k.post(func() {
+			if k.members[m.Party] != m {
+				return
+			}
+			if err != nil {
+				m.deaf = m.deaf || isUnknown(err)
+				return
+			}
+			k.takeAnswer(m, answer, asked)
+		})
+	})
+}
+
+// takeAnswer takes over what askCensus has learned. Leases of an earlier supervisor are kept, as ones that may not fit:
+// what they were granted on is not known any more.
+func (k *Keeper) takeAnswer(m *member, answer censusAnswer, asked time.Time) {
+	now := time.Now()
+	if answer.Census != nil && (!m.seen || answer.Census.Sequence > m.census.Sequence) {
+		k.takeCensus(m, *answer.Census, time.Time{})
+	}
+	for _, own := range answer.Own {
+		if isCard(own.Device.Device) {
+			device := k.locate(m, own.Device)
+			k.ownReading(now, device, memory.DeviceCensus{OwnFree: own.OwnFree, OwnTotal: own.OwnTotal, ProcessLocal: own.ProcessLocal}, asked)
+		}
+	}
+	if m.Adopted && len(answer.Leases) > 0 {
+		k.read(func() { k.restoreLeases(m, answer.Leases) }) // what it holds by now is not in the leases
+	}
+}
+
+// restoreLeases takes over what a process was granted by an earlier supervisor.
+func (k *Keeper) restoreLeases(m *member, leases []livingLease) {
+	for _, lease := range leases {
+		name := askName(m.Party, lease.ID)
+		if k.members[m.Party] != m || k.asks[name] != nil || !isCard(lease.Device.Device) {
+			continue
+		}
+		a := &ask{name: name, member: m, device: k.locate(m, lease.Device), asked: true, answered: true}
+		k.keep(a)
+		k.handle(k.books.Restore(time.Now(), memory.Lease{Ask: name, Party: m.Party, Device: a.device, Bytes: lease.Bytes, Working: lease.Working}))
+	}
+}
+
+// isUnknown tells whether a process answered that it does not serve a method.
+func isUnknown(err error) bool {
+	var failure *wire.Error
+	return errors.As(err, &failure) && failure.Data.Kind == wire.KindUnknownMethod
+}
+
+// ordered is every member by its party.
+func (k *Keeper) ordered() []*member {
+	return slices.SortedFunc(maps.Values(k.members), func(a, b *member) int { return a.Party.Compare(b.Party) })
+}
+
+// workerOf is the newest generation of an environment's worker in a session; nil: there is none.
+func (k *Keeper) workerOf(session, environment string) (newest *member) {
+	for party, m := range k.members {
+		if party.Session == session && party.Environment == environment && environment != "" && (newest == nil || newest.Party.Generation < party.Generation) {
+			newest = m
+		}
+	}
+	return newest
+}
+
+// sessionWorkers is every worker of a session.
+func (k *Keeper) sessionWorkers(session string) []*member {
+	var found []*member
+	for party, m := range k.members {
+		if party.Session == session && !party.IsHost() {
+			found = append(found, m)
+		}
+	}
+	slices.SortFunc(found, func(a, b *member) int { return cmp.Or(a.Party.Compare(b.Party)) })
+	return found
+}
+
+// tellResidency tells a worker's host what it holds.
+func (k *Keeper) tellResidency(m *member) {
+	host := k.members[memory.Host(m.Party.Session)]
+	if host == nil {
+		return
+	}
+	said := Residency{Environment: m.Party.Environment, Generation: m.Party.Generation, Models: []ModelOnCards{}}
+	for _, device := range m.census.Devices {
+		for _, model := range device.Models {
+			said.Models = append(said.Models, ModelOnCards{model, device.DeviceCensus.Device, device.Identity})
+		}
+	}
+	host.Line.Tell(MethodResidency, said)
+}

@@ -1,0 +1,137 @@
+package budget
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/comfy-supervisor/comfy-supervisor/memory"
+)
+
+// Prompt takes a moment of a host's prompt and passes it on to the workers whose nodes are in it.
+func (k *Keeper) Prompt(id string, said Prompt) {
+	k.post(func() {
+		now := time.Now()
+		s := k.session(id)
+		s.known = true
+		s.queued = said.QueuedEnvironments
+		concerned := said.Environments
+		switch said.State {
+		case "begin":
+			s.running[said.PromptID] = said
+			workflow := said.Workflow
+			if workflow == "" {
+				workflow = "prompt"
+			}
+			k.books.Prompt(now, id, workflow)
+		case "end":
+			if began, ok := s.running[said.PromptID]; ok && len(concerned) == 0 {
+				concerned = began.Environments
+			}
+			delete(s.running, said.PromptID)
+			if len(s.running) == 0 {
+				k.books.Prompt(now, id, "")
+			}
+		default: // only the queue has changed
+		}
+		for _, m := range k.sessionWorkers(id) {
+			if m.seen && said.State != "" && slices.Contains(concerned, m.Party.Environment) {
+				m.Line.Tell(MethodPrompt, Prompt{PromptID: said.PromptID, Workflow: said.Workflow, State: said.State})
+			}
+			k.handle(k.books.Phase(now, m.Party, m.phase, k.promptOver(m.Party)))
+		}
+		if host := k.members[memory.Host(id)]; host != nil {
+			k.handle(k.books.Phase(now, host.Party, host.phase, k.promptOver(host.Party)))
+		}
+		if said.State == "end" {
+			k.sweepSoon()
+		}
+	})
+}
+
+// promptOver tells that no prompt which runs or waits has a node of a party in its graph. Of a host that has not spoken of
+// its prompts, as after the supervisor's restart, nothing is known, and its workers count as needed; a session without a
+// host has no prompts.
+func (k *Keeper) promptOver(party memory.Party) bool {
+	s := k.sessions[party.Session]
+	if s == nil || !s.known {
+		return k.members[memory.Host(party.Session)] == nil
+	}
+	if party.IsHost() {
+		return len(s.running) == 0
+	}
+	if slices.Contains(s.queued, party.Environment) {
+		return false
+	}
+	for _, prompt := range s.running {
+		if slices.Contains(prompt.Environments, party.Environment) {
+			return false
+		}
+	}
+	return true
+}
+
+// Need notes what a host still needs of a worker.
+func (k *Keeper) Need(session string, said Need) {
+	k.post(func() {
+		party := memory.Party{Session: session, Environment: said.Environment, Generation: said.Generation}
+		if said.Generation == 0 {
+			if m := k.workerOf(session, said.Environment); m != nil {
+				party = m.Party
+			}
+		}
+		k.books.Need(party, said.StandIns, said.Handles)
+	})
+}
+
+// hostNeeds notes what a host's census says about its workers.
+func (k *Keeper) hostNeeds(host *member) {
+	if host.census.StandIns == nil && host.census.Handles == nil {
+		return
+	}
+	for _, m := range k.sessionWorkers(host.Party.Session) {
+		k.books.Need(m.Party, host.census.StandIns[m.Party.Environment], host.census.Handles[m.Party.Environment])
+	}
+}
+
+// Unload passes a host's wish on to its idle worker and waits for the receipt.
+func (k *Keeper) Unload(ctx context.Context, session string, said Unload) Unloaded {
+	var wish Wish
+	found := false
+	k.inside(ctx, func() {
+		m := k.workerOf(session, said.Environment)
+		if m == nil {
+			return
+		}
+		found = true
+		wish = Wish{Party: m.Party, Kind: memory.FullRelease, Cause: said.Cause}
+		if said.All {
+			return
+		}
+		var bytes memory.Bytes
+		for _, device := range m.census.Devices {
+			for _, model := range device.Models {
+				if slices.Contains(said.Models, model.Name) {
+					bytes += max(0, model.Resident)
+				} else {
+					wish.Keep = append(wish.Keep, model.Name)
+				}
+			}
+		}
+		switch {
+		case len(said.Models) > 0 && len(wish.Keep) == 0: // all its models: the whole ladder
+		case len(said.Models) > 0:
+			wish.Kind, wish.Bytes = memory.PartialRelease, bytes
+			if said.Bytes > 0 {
+				wish.Bytes = min(bytes, said.Bytes)
+			}
+		case said.Bytes > 0:
+			wish.Kind, wish.Bytes, wish.Keep = memory.PartialRelease, said.Bytes, nil
+		}
+	})
+	if !found || wish.Kind == memory.PartialRelease && wish.Bytes <= 0 {
+		return Unloaded{}
+	}
+	granted := k.Release(ctx, []Wish{wish})[0]
+	return Unloaded{Freed: granted.Freed, Busy: granted.Busy}
+}
