@@ -183,6 +183,13 @@ func (b *Books) Need(party Party, standIns, handles int) {
 	}
 }
 
+// Handles notes how many values of a worker others can still use, by its own count.
+func (b *Books) Handles(party Party, handles int) {
+	if m := b.members[party]; m != nil {
+		m.handles = max(0, handles)
+	}
+}
+
 // Phase notes where a party stands. A call's end (Busy to Ready) ends its leases; a call's start makes it worth asking
 // again. promptOver: no prompt that runs or waits has a node of this party in its graph.
 func (b *Books) Phase(now time.Time, party Party, phase Phase, promptOver bool) Outcome {

@@ -79,6 +79,27 @@ func ownCgroup() (string, error) {
 	return "", errors.New("control groups of version 2 are not mounted")
 }
 
+// HoldMemory sets a worker's control group's limits on memory, in bytes: above high its processes are slowed down while the
+// kernel takes pages from them, at most they end. An error says why the kernel does not limit it; then nothing does.
+func HoldMemory(cgroup string, high, most int64) error {
+	if !ourCgroup(cgroup) {
+		return errors.New("no control group of version 2 is delegated to the supervisor")
+	}
+	for _, limit := range []struct {
+		file  string
+		bytes int64
+	}{{"memory.high", high}, {"memory.max", most}} {
+		path := filepath.Join(cgroup, limit.file)
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("the memory controller is not delegated to the supervisor's control groups (%s is missing)", path)
+		}
+		if err := os.WriteFile(path, []byte(strconv.FormatInt(limit.bytes, 10)), 0); err != nil {
+			return fmt.Errorf("limiting a worker's memory: %w", err)
+		}
+	}
+	return nil
+}
+
 // openCgroup opens a control group's folder so that a child can be born in it.
 func openCgroup(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -12,6 +12,7 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/budget"
 )
 
 // Limits of one client.
@@ -240,6 +241,8 @@ func (c *client) HandleNotification(notification *wire.Message, _ []byte) {
 		c.daemon.released(c.party, notification)
 	case methodInstanceDrop, methodHandleDrop:
 		c.daemon.passOn(c.session, notification)
+	case budget.MethodCensus, budget.MethodPrompt, budget.MethodNeed:
+		c.daemon.hearHostMemory(c.session, notification)
 	default:
 		if isComfyUI(notification.Method) {
 			c.daemon.hearComfyUI(c, notification)

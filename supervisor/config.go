@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
 	"github.com/comfy-supervisor/comfy-supervisor/manifest"
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/budget"
 )
 
 // Environments finds what was built, and hears what is used. envbuild.Store implements it.
@@ -42,6 +44,9 @@ type Config struct {
 	SweepInterval  time.Duration
 	Crash          Limits
 	Idle           memory.Limits
+	Rules          memory.Rules // of admission; zero: the usual ones
+	// OpenCards opens the driver's view of the cards; nil: there is none.
+	OpenCards func(ctx context.Context) (budget.Cards, error)
 	// Options returns the options of one environment, given what its manifest declares: what is set replaces the limits
 	// above. May be nil.
 	Options func(environment string, declared manifest.Options) manifest.Options
@@ -63,6 +68,8 @@ type environmentLimits struct {
 	stopGrace    time.Duration
 	health       time.Duration // for the answer to a ping; 0: none is asked
 	reap         time.Duration
+	idleRelease  time.Duration // idle time after which a worker gives its memory back; 0: never
+	caps         memory.Caps
 	inference    string
 }
 
@@ -94,6 +101,7 @@ func (c *Config) limits(environment string, declared manifest.Options) environme
 		stopGrace:   c.StopGrace,
 		health:      c.HealthCheck,
 		reap:        c.Idle.Reap,
+		idleRelease: c.Idle.IdleRelease,
 		inference:   manifest.InferenceMode,
 	}
 	for _, item := range []struct {
@@ -103,13 +111,23 @@ func (c *Config) limits(environment string, declared manifest.Options) environme
 		{&limits.callSilence, options.CallSilence}, {&limits.callDeadline, options.CallDeadline},
 		{&limits.cancelled, options.CancelDeadline}, {&limits.health, options.HealthCheckTimeout},
 		{&limits.start, options.Start}, {&limits.stopGrace, options.StopGrace}, {&limits.reap, options.Reap},
+		{&limits.idleRelease, options.IdleRelease},
 	} {
 		if item.from != nil {
 			*item.to = *item.from
 		}
 	}
+	limits.caps = memory.Caps{VRAM: size(options.Memory.VRAM), Pinned: size(options.Memory.PinnedRAM), Resident: size(options.Memory.RAM)}
 	if options.Inference != nil {
 		limits.inference = *options.Inference
 	}
 	return limits
+}
+
+// size is an amount as the memory accounts take it; nil is no cap.
+func size(amount *manifest.Amount) memory.Size {
+	if amount == nil {
+		return memory.Size{}
+	}
+	return memory.Size{Bytes: memory.Bytes(amount.Bytes), Percent: amount.Percent}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/budget"
 )
 
 // Daemon is one supervisor. Make it with New and run it once.
@@ -30,8 +31,8 @@ type Daemon struct {
 	events    *eventLog
 	logs      *logs
 	listener  net.Listener
-	sweepNow  chan struct{} // asks for a sweep before its time
 	manifests *manifestWatch
+	accounts  *budget.Keeper // who holds and may hold how much memory
 
 	work     sync.WaitGroup // goroutines of workers, sessions and timers
 	clientWG sync.WaitGroup
@@ -63,7 +64,6 @@ func New(config Config) (*Daemon, error) {
 		log:      config.Log,
 		self:     self,
 		events:   newEventLog(),
-		sweepNow: make(chan struct{}, 1),
 		sessions: make(map[string]*session),
 		ending:   make(map[*session]struct{}),
 		clients:  make(map[*client]struct{}),
@@ -73,6 +73,7 @@ func New(config Config) (*Daemon, error) {
 	}
 	d.files = d.newHolder()
 	d.manifests = newManifestWatch(d)
+	d.accounts = d.newKeeper()
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.operator = d.newSession(api.RoleOperator, operatorSession, spawn.Process{})
 	d.operator.name = "operator"
@@ -119,6 +120,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return err
 	}
 	d.startedAt = time.Now()
+	accounting, closeAccounts := context.WithCancel(context.Background()) // they end when no worker is left
+	var keeping sync.WaitGroup
+	keeping.Go(func() { d.accounts.Run(accounting) })
+	defer keeping.Wait()
+	defer closeAccounts()
 	d.takeOver(ctx)
 	d.serve(ctx)
 	return d.clearAway(release)
@@ -126,7 +132,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 
 // serve accepts clients until the end is asked for.
 func (d *Daemon) serve(ctx context.Context) {
-	d.work.Go(d.sweepLoop)
+	d.work.Go(d.leftoverLoop)
 	d.work.Go(d.manifests.run)
 	d.work.Go(d.acceptClients)
 	d.log.Info().Str("socket", d.config.Socket).Int("pid", d.self.PID).Msg("supervisor ready")
@@ -335,5 +341,6 @@ func (d *Daemon) sessionEnded(s *session, cause string) {
 		d.spoiled.forget(owner)
 	}
 	d.inventoryDone(s)
+	d.accounts.Forget(s.id)
 	d.event(api.Event{Kind: "session.ended", Session: s.id, Cause: cause})
 }

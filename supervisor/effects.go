@@ -143,8 +143,9 @@ func (d *Daemon) stateChanged(w *worker, before Record, message Message, e *effe
 	if w.record.State == Backoff || w.record.State == Quarantined || before.State == Backoff || before.State == Quarantined {
 		d.manifests.kick()
 	}
+	d.tellPhase(w)
 	if w.record.State == Ready && w.limits.reap > 0 && w.limits.reap < d.config.SweepInterval {
-		d.askForSweep()
+		d.accounts.Sweep()
 	}
 	idleToBusy := before.State == Ready && w.record.State == Busy || before.State == Busy && w.record.State == Ready
 	if idleToBusy { // the ordinary life of a worker fills no log

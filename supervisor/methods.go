@@ -10,6 +10,7 @@ import (
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/budget"
 )
 
 // method serves a request in a goroutine of its client; the context ends when the client cancels it or vanishes.
@@ -28,6 +29,9 @@ func init() { // here, since the functions lead back to the table
 		api.MethodLogs:         (*Daemon).serveLogs,
 		api.MethodEvents:       (*Daemon).serveEvents,
 		api.MethodShutdown:     (*Daemon).serveShutdown,
+		api.MethodBudget:       (*Daemon).serveBudget,
+		api.MethodRelease:      (*Daemon).serveRelease,
+		budget.MethodUnload:    (*Daemon).serveUnload,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/comfy-supervisor/comfy-supervisor/memory"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
@@ -152,6 +153,7 @@ func (d *Daemon) joinHost(c *client, hello api.HelloParams, process spawn.Proces
 		result := d.helloResult(old)
 		d.mu.Unlock()
 		d.recordSession(old)
+		d.accounts.Connected(memory.Host(old.id))
 		d.event(api.Event{Kind: "session.reconnected", Session: old.id, Terms: map[string]any{"pid": process.PID}})
 		return result, nil
 	}
@@ -165,6 +167,7 @@ func (d *Daemon) joinHost(c *client, hello api.HelloParams, process spawn.Proces
 	result := d.helloResult(s)
 	d.mu.Unlock()
 	d.perform(all)
+	d.joinHostAccounts(s, false)
 	d.recordSession(s)
 	d.watchHost(s)
 	d.event(api.Event{Kind: "session.began", Session: s.id, Terms: map[string]any{"pid": process.PID, "name": s.name, "comfyui": s.comfyui}})

@@ -38,6 +38,7 @@ func (d *Daemon) serveStatus(ctx context.Context, _ *client, request *wire.Messa
 	usage := d.files.Usage()
 	status.MemoryFiles = api.MemoryFiles{QuotaBytes: usage.QuotaBytes, ReservedBytes: usage.ReservedBytes, Open: usage.Files, OpenBytes: usage.FileBytes}
 	addStatistics(ctx, status.Workers, processes)
+	d.addMemory(ctx, status.Workers)
 	slices.SortFunc(status.Sessions, func(a, b api.Session) int { return a.Since.Compare(b.Since) })
 	slices.SortFunc(status.Workers, func(a, b api.Worker) int {
 		return cmp.Or(cmp.Compare(a.Session, b.Session), cmp.Compare(a.Environment, b.Environment))

@@ -80,6 +80,7 @@ func (d *Daemon) restoreSessions() {
 		d.awaited[s.id] = struct{}{}
 		d.awaitReconnect(s)
 		d.mu.Unlock()
+		d.joinHostAccounts(s, true)
 		d.watchHost(s)
 		d.event(api.Event{Kind: "session.restored", Session: s.id, Terms: map[string]any{"pid": process.PID, "name": s.name}})
 	}

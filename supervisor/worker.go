@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
@@ -31,9 +32,12 @@ type worker struct {
 	settled    chan struct{} // closed when nothing of the process is left
 
 	// Set before calls are forwarded, and then constant.
-	peer   *wire.Peer
-	result json.RawMessage // the result of every call: who computed it
-	loaded loadResult
+	peer    *wire.Peer
+	result  json.RawMessage // the result of every call: who computed it
+	loaded  loadResult
+	environ []string // Python's complete environment
+
+	leases atomic.Bool // it has asked for room on a card
 
 	// Guarded by Daemon.mu.
 	record      Record
@@ -195,6 +199,7 @@ func (d *Daemon) takeProcess(w *worker, process spawn.Worker) (stopped bool) {
 	}
 	w.result = wire.Params(api.CallResult{Environment: w.place.environment, Generation: w.generation, Worker: w.id, PythonPID: process.PythonPID()})
 	d.join(w.party, w.peer)
+	d.joinAccounts(w, process)
 	return w.record.State != Starting
 }
 
@@ -245,6 +250,7 @@ func (d *Daemon) prepare(w *worker) (spawn.Spec, error) {
 	w.manifest = stamp
 	w.variables = describeVariables(reflection)
 	w.flags = reflection.Flags
+	w.environ = reflection.Environ()
 	d.mu.Unlock()
 	load, err := json.Marshal(d.loadParams(w, environment))
 	if err != nil {
@@ -451,6 +457,7 @@ func (d *Daemon) settle(w *worker) {
 	d.files.Drop(w.party.ID)
 	d.spoiled.forget(w.party.ID)
 	_, left := os.Lstat(d.workerFolder(w.id))
+	d.accounts.Gone(w.account()) // as it is since Python ended, unless it never got so far
 	d.mu.Lock()
 	if left == nil {
 		d.leftover[w.id] = struct{}{}

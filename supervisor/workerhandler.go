@@ -6,6 +6,7 @@ import (
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/budget"
 )
 
 // Methods between the supervisor and workers, besides those of package api.
@@ -34,6 +35,8 @@ func (h *workerHandler) HandleRequest(request *wire.Message, body []byte, reply 
 		h.daemon.reserve(h.worker.party, request, reply)
 	case request.Method == api.MethodPing:
 		_ = reply(&wire.Message{}, nil) // a worker that is gone is noticed where it is read
+	case request.Method == budget.MethodLease:
+		h.lease(request, reply)
 	case request.Lane == wire.LaneCaller:
 		h.askCaller(request, body, reply)
 	case isComfyUI(request.Method):
@@ -99,6 +102,9 @@ func (h *workerHandler) HandleNotification(notification *wire.Message, body []by
 	case notificationComfyReady:
 		d.comfyReady(w, notification)
 	default:
+		if h.hearMemory(notification) {
+			return
+		}
 		if isComfyUI(notification.Method) {
 			h.passMessage(notification, body)
 		}
@@ -113,6 +119,9 @@ func (h *workerHandler) progress(notification *wire.Message) {
 	call := h.daemon.heard(h.worker, notification.Call)
 	if call == nil {
 		return
+	}
+	if h.worker.leases.Load() {
+		h.daemon.accounts.Progress(h.worker.account())
 	}
 	_ = call.client.peer.Notify(&wire.Message{
 		Method: api.NotificationProgress, Params: notification.Params, Call: call.id, Generation: h.worker.generation,

@@ -122,6 +122,8 @@ environment, owns those processes for their whole life and shares the machine's 
 		newStopCommand(app),
 		newRestartCommand(app),
 		newResetCommand(app),
+		newReleaseCommand(app),
+		newBudgetCommand(app),
 		newRunCommand(app),
 		newWorkerCommand(app),
 		newVersionCommand(app),

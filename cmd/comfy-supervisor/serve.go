@@ -15,9 +15,11 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
 	"github.com/comfy-supervisor/comfy-supervisor/manifest/settings"
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
+	"github.com/comfy-supervisor/comfy-supervisor/memory/probe"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/pyworker"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/budget"
 )
 
 // serveFlags are the flags of serve that are not settings.
@@ -127,6 +129,8 @@ func daemonConfig(loaded *settings.Settings) (supervisor.Config, error) {
 	idle := memory.DefaultLimits()
 	idle.IdleRelease = loaded.IdleRelease.Value
 	idle.Reap = loaded.Reap.Value
+	idle.EndStuck = memory.EndStuck(loaded.EndStuck.Value)
+	cards := probe.Options{Library: loaded.NVMLLibrary.Value, OwnPIDs: loaded.NVMLPIDs.Value == "ours"}
 	quota := loaded.MemoryFileQuota.Value
 	if quota == 0 {
 		quota = spawn.DefaultMemoryFileQuota()
@@ -148,8 +152,15 @@ func daemonConfig(loaded *settings.Settings) (supervisor.Config, error) {
 		Crash:            crash,
 		Idle:             idle,
 		Options:          loaded.Limits,
-		MemoryFileQuota:  quota,
-		MemoryFilePool:   loaded.MemoryFilePool.Value,
+		OpenCards: func(ctx context.Context) (budget.Cards, error) {
+			opened, err := probe.Open(ctx, cards)
+			if err != nil {
+				return nil, err // and no pointer in the interface
+			}
+			return opened, nil
+		},
+		MemoryFileQuota: quota,
+		MemoryFilePool:  loaded.MemoryFilePool.Value,
 	}, nil
 }
 

@@ -83,10 +83,21 @@ func (app *application) printStatus(status *api.Status, variables bool) error {
 		fmt.Fprintln(table, "no workers")
 		return table.Flush()
 	}
-	fmt.Fprintln(table, "ENVIRONMENT\tSESSION\tGEN\tSTATE\tFOR\tCALLS\tDEPTH\tMEMORY\tPYTHON\tNOW")
+	fmt.Fprintln(table, "ENVIRONMENT\tSESSION\tGEN\tSTATE\tFOR\tCALLS\tDEPTH\tRAM\tVRAM\tPINNED\tRESERVE\tPYTHON\tNOW")
 	for _, worker := range status.Workers {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", worker.Environment, worker.Session, worker.Generation, worker.State,
-			age(time.Since(worker.Since)), worker.Calls, worker.Depth+worker.Queued, memoryOf(worker), dash(strconv.Itoa(worker.PythonPID)), doing(worker))
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", worker.Environment, worker.Session, worker.Generation, worker.State,
+			age(time.Since(worker.Since)), worker.Calls, worker.Depth+worker.Queued, memoryOf(worker),
+			held(worker.Memory, func(m *api.WorkerMemory) (int64, int64) { return m.VRAM, m.VRAMCap }),
+			held(worker.Memory, func(m *api.WorkerMemory) (int64, int64) { return m.Pinned, m.PinCap }),
+			held(worker.Memory, func(m *api.WorkerMemory) (int64, int64) { return m.Reserve, 0 }), dash(strconv.Itoa(worker.PythonPID)), doing(worker))
+	}
+	for _, worker := range status.Workers {
+		if worker.Memory == nil {
+			continue
+		}
+		for _, remark := range worker.Memory.Remarks {
+			fmt.Fprintf(table, "%s: %s\n", worker.Environment, remark)
+		}
 	}
 	if variables {
 		for _, worker := range status.Workers {
@@ -112,6 +123,21 @@ func memoryOf(worker api.Worker) string {
 		return "-"
 	}
 	return size(worker.RSSBytes)
+}
+
+// held is what a worker holds of a kind of memory, and of how much, where that is limited.
+func held(memory *api.WorkerMemory, amounts func(*api.WorkerMemory) (has, limit int64)) string {
+	if memory == nil {
+		return "-"
+	}
+	has, limit := amounts(memory)
+	switch {
+	case limit > 0:
+		return size(has) + " of " + size(limit)
+	case has == 0:
+		return "-"
+	}
+	return size(has)
 }
 
 // doing says what a worker is at, or why it is not.

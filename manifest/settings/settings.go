@@ -46,6 +46,8 @@ type Settings struct {
 	UV               Value[string] `json:"uv"`         // path of uv; empty: look for it
 	Pixi             Value[string] `json:"pixi"`       // path of pixi; empty: look for it
 	NVMLLibrary      Value[string] `json:"nvml_library"`
+	NVMLPIDs         Value[string] `json:"nvml_pids"` // "auto" or "ours"
+	EndStuck         Value[string] `json:"end_stuck"` // see memory.EndStuck
 
 	Backend         Value[string] `json:"backend"` // "auto", "uv" or "pixi"
 	TorchIndex      Value[string] `json:"torch_index"`

@@ -72,6 +72,12 @@ var Table = []Setting{
 		Doc: "path of pixi; otherwise it is looked for, and fetched when there is none", text1: func(s *Settings) *Value[string] { return &s.Pixi }},
 	{Name: "nvml_library", Variables: []string{"COMFY_SUPERVISOR_NVML_LIBRARY"}, Type: Text, Default: "", Example: `"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"`,
 		Doc: "the NVML library to read cards with; otherwise the system's", text1: func(s *Settings) *Value[string] { return &s.NVMLLibrary }},
+	{Name: "nvml_pids", Variables: []string{"COMFY_SUPERVISOR_NVML_PIDS"}, Type: Choice, Values: []string{"auto", "ours"}, Default: "auto", Example: `"ours"`,
+		Doc:   "whether the process IDs that NVML tells are those of the supervisor's own PID namespace; auto: only outside containers",
+		text1: func(s *Settings) *Value[string] { return &s.NVMLPIDs }},
+	{Name: "end_stuck", Variables: []string{"COMFY_SUPERVISOR_END_STUCK"}, Type: Choice, Values: []string{"never", "when_tight", "always"}, Default: "when_tight",
+		Example: `"when_tight"`, Doc: "when an idle worker's process ends that keeps more than 512 MiB of a card after giving everything back",
+		text1: func(s *Settings) *Value[string] { return &s.EndStuck }},
 
 	{Name: "backend", Variables: []string{"COMFY_SUPERVISOR_BACKEND"}, Flag: "backend", Type: Choice, Values: []string{"auto", "uv", "pixi"}, Default: "auto", Example: `"auto"`,
 		Doc: "what builds environments; auto takes uv unless a manifest needs conda", text1: func(s *Settings) *Value[string] { return &s.Backend }},

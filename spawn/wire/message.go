@@ -16,6 +16,9 @@ const (
 	LaneMain   = "main"   // a worker's main thread: node functions
 	LaneSide   = "side"   // a worker's side thread: input types, validation, routes
 	LaneCaller = "caller" // a host's thread that waits in Session.call
+	// LaneMemory is the thread that may touch a process's models: a worker's main thread between calls or while it waits
+	// for a lease, a host's executor at its next moment for it.
+	LaneMemory = "memory"
 )
 
 // Message is a decoded header: a request (Method and ID), a notification (Method alone) or a reply (ID alone).

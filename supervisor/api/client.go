@@ -240,6 +240,19 @@ func (c *Client) Restart(ctx context.Context, params StopParams) ([]Worker, erro
 	return result.Stopped, err
 }
 
+// Release asks idle workers for memory and returns what each gave back.
+func (c *Client) Release(ctx context.Context, params ReleaseParams) ([]Released, error) {
+	var result ReleaseResult
+	err := c.request(ctx, MethodRelease, params, &result)
+	return result.Released, err
+}
+
+// Budget returns what the supervisor knows of the machine's memory.
+func (c *Client) Budget(ctx context.Context) (*Budget, error) {
+	budget := new(Budget)
+	return budget, c.request(ctx, MethodBudget, struct{}{}, budget)
+}
+
 // Reset forgets the crashes of workers, so that the next call starts one at once.
 func (c *Client) Reset(ctx context.Context, params StopParams) ([]Worker, error) {
 	var result StopResult

@@ -21,6 +21,8 @@ const (
 	MethodLogs         = "logs"
 	MethodEvents       = "events"
 	MethodShutdown     = "shutdown"
+	MethodBudget       = "budget"
+	MethodRelease      = "release"
 
 	// MethodGoodbye is a host's notification that it ends its session: its workers go at once.
 	MethodGoodbye = "goodbye"

@@ -91,6 +91,8 @@ type Worker struct {
 	Exit         *Exit      `json:"exit,omitempty"` // how it ended, or how the one before it did
 	// Variables are the worker's environment variables with their sources; only in answers that ask for them.
 	Variables []Variable `json:"variables,omitempty"`
+	// Memory is what it holds on cards and pins in RAM; nil of one that has ended.
+	Memory *WorkerMemory `json:"memory,omitempty"`
 	// Mirrored says what came of the host's flags in the worker; nil until its pack has imported comfy.
 	Mirrored *Mirrored `json:"mirrored,omitempty"`
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
 )
@@ -49,8 +48,11 @@ func (k *Keeper) assignedNow(m *member, set Assignment, said Assigned, err error
 		}
 		return // a sweep tries again
 	}
+	if said.Pending {
+		return // its next report tells that the time has come
+	}
 	k.inForce(m, set)
-	if value, ok := said.Applied["pin_cap"]; ok && set.PinCap != nil && value > 0 {
+	if value, ok := said.Applied["pin_cap"].(float64); ok && set.PinCap != nil && value > 0 {
 		m.pins.inForce(memory.Bytes(value))
 	}
 	if missing := strings.Join(said.Missing, ", "); missing != m.assigned.missing {
@@ -61,7 +63,7 @@ func (k *Keeper) assignedNow(m *member, set Assignment, said Assigned, err error
 		}
 	}
 	if set.PinCap != nil {
-		k.splitPins(time.Now(), false) // what it gave up is there for others now
+		k.unsplit = true // what it gave up is there for others now
 	}
 	k.assign(m)
 }
@@ -77,6 +79,7 @@ func (k *Keeper) inForce(m *member, set Assignment) {
 // handOver is what is not in force in a process yet, for an answer that it takes before it goes on; nil: all is. What is
 // on its way already comes again: it may wait behind the very call that asks.
 func (k *Keeper) handOver(m *member) *Assignment {
+	k.splitNow()
 	difference := m.assigned.wanted.without(m.assigned.inForce)
 	if difference.empty() {
 		return nil

@@ -64,7 +64,7 @@ func (k *Keeper) limit(m *member) {
 
 // cardKnown works out caps anew: a card's size is known now.
 func (k *Keeper) cardKnown(device string) {
-	for _, m := range k.ordered() {
+	for _, m := range k.order {
 		k.limit(m)
 	}
 	for _, s := range k.sessions {
@@ -90,7 +90,7 @@ func (k *Keeper) holdRAM(m *member) {
 // residentStates is what the capped workers keep in RAM.
 func (k *Keeper) residentStates() []memory.ResidentState {
 	var states []memory.ResidentState
-	for _, m := range k.ordered() {
+	for _, m := range k.order {
 		if m.limit.Resident <= 0 || m.Party.IsHost() {
 			continue
 		}

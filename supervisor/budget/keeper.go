@@ -63,6 +63,8 @@ type Keeper struct {
 	// The owner's, that is of the goroutine in Run.
 	books    *memory.Books
 	members  map[memory.Party]*member
+	order    []*member // by party
+	unsplit  bool      // pins may have to be split anew
 	sessions map[string]*session
 	asks     map[string]*ask // asked for, by the books' name for it
 	cards    cardTable
@@ -79,7 +81,7 @@ type Keeper struct {
 // session is what is known of one host's prompts, and of its reserve.
 type session struct {
 	known   bool // its host has spoken of prompts
-	running map[string]Prompt
+	running map[string]running
 	queued  []string
 	reserve *memory.Reserve // nil until its host has said what it keeps itself
 }
@@ -159,6 +161,7 @@ func (k *Keeper) takeQueue() {
 		k.queue = nil
 		k.mu.Unlock()
 		if len(queue) == 0 {
+			k.splitNow()
 			return
 		}
 		for _, do := range queue {
@@ -229,7 +232,7 @@ func (k *Keeper) complain(kind string, err error) {
 func (k *Keeper) session(id string) *session {
 	s := k.sessions[id]
 	if s == nil {
-		s = &session{running: make(map[string]Prompt)}
+		s = &session{running: make(map[string]running)}
 		k.sessions[id] = s
 	}
 	return s

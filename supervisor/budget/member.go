@@ -1,11 +1,9 @@
 package budget
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -72,6 +70,8 @@ func (k *Keeper) Join(joining Member) {
 			m.phase = memory.Ready
 		}
 		k.members[m.Party] = m
+		at, _ := k.place(m.Party)
+		k.order = slices.Insert(k.order, at, m)
 		for _, pid := range m.PIDs {
 			k.cards.pids[pid] = m.Party
 		}
@@ -91,6 +91,9 @@ func (k *Keeper) Gone(party memory.Party) {
 			return
 		}
 		delete(k.members, party)
+		if at, ok := k.place(party); ok {
+			k.order = slices.Delete(k.order, at, at+1)
+		}
 		k.mu.Lock()
 		delete(k.heard, party)
 		k.mu.Unlock()
@@ -99,13 +102,12 @@ func (k *Keeper) Gone(party memory.Party) {
 				delete(k.cards.pids, pid)
 			}
 		}
-		now := time.Now()
-		k.handle(k.books.Gone(now, party))
+		k.handle(k.books.Gone(time.Now(), party))
 		for _, a := range m.asks {
 			k.forget(a)
 		}
 		k.reserveGone(party)
-		k.splitPins(now, false)
+		k.unsplit = true
 	})
 }
 
@@ -172,6 +174,9 @@ func (k *Keeper) phase(party memory.Party, phase memory.Phase, at time.Time) {
 	m := k.members[party]
 	if m == nil {
 		return
+	}
+	if m.phase == memory.Starting && (phase.Idle() || phase == memory.Busy) {
+		k.tellPrompts(m)
 	}
 	m.phase = phase
 	over := k.promptOver(party)
@@ -241,7 +246,7 @@ func (k *Keeper) takeCensus(m *member, said Census, measured time.Time) {
 	}
 	k.handle(k.books.Census(now, census))
 	k.holdReserve(m, census.Devices)
-	k.takePins(now, m, changed)
+	k.takePins(m, changed)
 	if attention {
 		k.compareAttention(m)
 	}
@@ -331,31 +336,32 @@ func isUnknown(err error) bool {
 	return errors.As(err, &failure) && failure.Data.Kind == wire.KindUnknownMethod
 }
 
-// ordered is every member by its party.
-func (k *Keeper) ordered() []*member {
-	return slices.SortedFunc(maps.Values(k.members), func(a, b *member) int { return a.Party.Compare(b.Party) })
+// place is where a party is, or would be, among all members.
+func (k *Keeper) place(party memory.Party) (int, bool) {
+	return slices.BinarySearchFunc(k.order, party, func(m *member, party memory.Party) int { return m.Party.Compare(party) })
 }
 
 // workerOf is the newest generation of an environment's worker in a session; nil: there is none.
 func (k *Keeper) workerOf(session, environment string) (newest *member) {
-	for party, m := range k.members {
-		if party.Session == session && party.Environment == environment && environment != "" && (newest == nil || newest.Party.Generation < party.Generation) {
-			newest = m
+	for _, m := range k.sessionWorkers(session) {
+		if m.Party.Environment == environment {
+			newest = m // later generations come later
 		}
 	}
 	return newest
 }
 
-// sessionWorkers is every worker of a session.
+// sessionWorkers is every worker of a session, by environment and generation.
 func (k *Keeper) sessionWorkers(session string) []*member {
-	var found []*member
-	for party, m := range k.members {
-		if party.Session == session && !party.IsHost() {
-			found = append(found, m)
-		}
+	first, isHost := k.place(memory.Host(session))
+	if isHost {
+		first++
 	}
-	slices.SortFunc(found, func(a, b *member) int { return cmp.Or(a.Party.Compare(b.Party)) })
-	return found
+	last := first
+	for last < len(k.order) && k.order[last].Party.Session == session {
+		last++
+	}
+	return slices.Clone(k.order[first:last])
 }
 
 // tellResidency tells a worker's host what it holds.

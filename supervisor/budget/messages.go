@@ -119,8 +119,9 @@ type Assignment struct {
 
 // Assigned answers an Assignment with the values read back.
 type Assigned struct {
-	Applied map[string]float64 `json:"applied"`
-	Missing []string           `json:"missing"`
+	Applied map[string]any `json:"applied"`
+	Missing []string       `json:"missing"`
+	Pending bool           `json:"pending,omitempty"` // nothing is there yet to set them in
 }
 
 // Release asks a process for memory. Bytes of free_memory are the shortfall: the host adds what it reads as free itself.
@@ -140,7 +141,9 @@ type Receipt struct {
 	PinsFreed memory.Bytes            `json:"pins_freed"`
 	Census    *Census                 `json:"census"`
 	Steps     []Step                  `json:"steps"`
-	Stuck     memory.Bytes            `json:"stuck"`
+	Stuck     memory.Bytes            `json:"stuck"`             // what it still holds after a full release
+	Raw       map[string]memory.Bytes `json:"raw,omitempty"`     // of that, plain modules, by the class of the node that has them
+	Handles   *int                    `json:"handles,omitempty"` // values of it that others can still use
 }
 
 // Step is one rung of a release.

@@ -6,6 +6,9 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
 )
 
+// noPins is the cap of a process for which there is nothing yet: at zero ComfyUI would leak every pin.
+const noPins memory.Bytes = 1
+
 // pinner is what is known of one process's pins.
 type pinner struct {
 	own     float64      // its ceiling before any cap; 0 or less: it does not pin
@@ -18,16 +21,18 @@ type pinner struct {
 	lastSet memory.PinCap
 }
 
-// inForce notes a cap that the process has set.
+// inForce notes a cap that the process has set. The one that stands for none leaves it a newcomer.
 func (p *pinner) inForce(cap memory.Bytes) {
-	p.force = cap
+	if cap > noPins {
+		p.force = cap
+	}
 	if p.sent == cap {
 		p.sent = 0
 	}
 }
 
 // takePins takes a census's word on pins.
-func (k *Keeper) takePins(now time.Time, m *member, changed bool) {
+func (k *Keeper) takePins(m *member, changed bool) {
 	p := &m.pins
 	wasPinning := p.own > 0
 	switch said := m.census; {
@@ -42,15 +47,21 @@ func (k *Keeper) takePins(now time.Time, m *member, changed bool) {
 	if changed {
 		p.stable = 0
 	}
-	if changed || wasPinning != (p.own > 0) {
-		k.splitPins(now, false)
-	}
+	k.unsplit = k.unsplit || changed || wasPinning != (p.own > 0)
 	k.assign(m)
+}
+
+// splitNow splits the budget if something has changed that counts for it: once for many reports.
+func (k *Keeper) splitNow() {
+	if k.unsplit {
+		k.unsplit = false
+		k.splitPins(time.Now(), false)
+	}
 }
 
 // pinners is the state of everybody who pins, ordered by party.
 func (k *Keeper) pinners() (pinners []memory.Pinner, members []*member) {
-	for _, m := range k.ordered() {
+	for _, m := range k.order {
 		if !m.seen || m.deaf || m.pins.own <= 0 {
 			continue
 		}
@@ -136,7 +147,7 @@ func (k *Keeper) setPins(m *member, set memory.PinCap) {
 		if m.assigned.wanted.PinCap != nil {
 			return
 		}
-		cap = 1 // as good as nothing: at zero ComfyUI would leak every pin
+		cap = noPins
 	} else {
 		m.pins.sent = cap
 	}

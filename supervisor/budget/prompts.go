@@ -2,14 +2,20 @@ package budget
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
 )
 
-// Prompt takes a moment of a host's prompt and passes it on to the workers whose nodes are in it.
-func (k *Keeper) Prompt(id string, said Prompt) {
+// Prompt takes a moment of a host's prompt and passes it on, as it is, to the workers that it concerns: those whose nodes
+// are in it, and those that have something to account for.
+func (k *Keeper) Prompt(id string, params json.RawMessage) {
+	var said Prompt
+	if json.Unmarshal(params, &said) != nil {
+		return
+	}
 	k.post(func() {
 		now := time.Now()
 		s := k.session(id)
@@ -18,7 +24,7 @@ func (k *Keeper) Prompt(id string, said Prompt) {
 		concerned := said.Environments
 		switch said.State {
 		case "begin":
-			s.running[said.PromptID] = said
+			s.running[said.PromptID] = running{said, params}
 			workflow := said.Workflow
 			if workflow == "" {
 				workflow = "prompt"
@@ -35,8 +41,8 @@ func (k *Keeper) Prompt(id string, said Prompt) {
 		default: // only the queue has changed
 		}
 		for _, m := range k.sessionWorkers(id) {
-			if m.seen && said.State != "" && slices.Contains(concerned, m.Party.Environment) {
-				m.Line.Tell(MethodPrompt, Prompt{PromptID: said.PromptID, Workflow: said.Workflow, State: said.State})
+			if said.State != "" && (m.seen || m.phase != memory.Starting && slices.Contains(concerned, m.Party.Environment)) {
+				m.Line.Tell(MethodPrompt, params)
 			}
 			k.handle(k.books.Phase(now, m.Party, m.phase, k.promptOver(m.Party)))
 		}
@@ -47,6 +53,25 @@ func (k *Keeper) Prompt(id string, said Prompt) {
 			k.sweepSoon()
 		}
 	})
+}
+
+// running is a prompt under way, and the words in which its host told of it.
+type running struct {
+	Prompt
+	params json.RawMessage
+}
+
+// tellPrompts tells a worker that has started in the middle of prompts of those that it is part of.
+func (k *Keeper) tellPrompts(m *member) {
+	s := k.sessions[m.Party.Session]
+	if s == nil || m.Party.IsHost() {
+		return
+	}
+	for _, prompt := range s.running {
+		if slices.Contains(prompt.Environments, m.Party.Environment) {
+			m.Line.Tell(MethodPrompt, prompt.params)
+		}
+	}
 }
 
 // promptOver tells that no prompt which runs or waits has a node of a party in its graph. Of a host that has not spoken of

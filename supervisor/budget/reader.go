@@ -197,7 +197,7 @@ func (k *Keeper) readAgain(devices []string) {
 // askOwnReading asks a process that has a context on a device for its own look at it, the idle ones first.
 func (k *Keeper) askOwnReading(device string) {
 	var chosen *member
-	for _, m := range k.ordered() {
+	for _, m := range k.order {
 		if m.deaf || !m.contexts[device] || k.cards.processLocal(device) {
 			continue
 		}

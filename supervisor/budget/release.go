@@ -65,6 +65,9 @@ func (k *Keeper) takeReceipt(m *member, action memory.Action, receipt Receipt, e
 		return
 	}
 	k.receiptEvents(m, action, receipt)
+	if receipt.Handles != nil && !m.Party.IsHost() {
+		k.books.Handles(m.Party, *receipt.Handles)
+	}
 	if action.Kind != memory.ReleasePins {
 		for _, one := range k.receipts(m, action, receipt) {
 			if one.Held >= 0 {
@@ -77,7 +80,7 @@ func (k *Keeper) takeReceipt(m *member, action memory.Action, receipt Receipt, e
 		k.takeCensus(m, *receipt.Census, now)
 	}
 	if m.pins.own > 0 && receipt.PinsFreed > 0 {
-		k.splitPins(now, false)
+		k.unsplit = true
 	}
 }
 
@@ -155,6 +158,9 @@ func (k *Keeper) receiptEvents(m *member, action memory.Action, receipt Receipt)
 	}
 	if receipt.Stuck > 0 {
 		terms = append(terms, memory.Amount("not moved by it", receipt.Stuck))
+	}
+	for class, bytes := range receipt.Raw {
+		terms = append(terms, memory.Amount("plain modules of "+class, bytes))
 	}
 	kind := "memory.released"
 	if failed {

@@ -40,7 +40,7 @@ func (k *Keeper) view() api.Budget {
 	for _, state := range k.books.Workers() {
 		workers[state.Party] = state
 	}
-	for _, m := range k.ordered() {
+	for _, m := range k.order {
 		party := api.BudgetParty{Session: m.Party.Session, Environment: m.Party.Environment, Generation: m.Party.Generation,
 			Phase: string(m.phase), Memory: k.viewMember(m, charges[m.Party])}
 		party.Memory.PromptOver = k.promptOver(m.Party)
