@@ -26,10 +26,12 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
 	"github.com/comfy-supervisor/comfy-supervisor/manifest"
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
+	"github.com/comfy-supervisor/comfy-supervisor/memory/probe"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/pyworker"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/budget"
 )
 
 // testOptions are a test daemon's configuration, as JSON for those that run in a process of their own.
@@ -47,6 +49,10 @@ type testOptions struct {
 	CrashCount              int
 	Backoff                 []time.Duration
 	CancelDeadline          time.Duration
+	NVML                    string   // a fake card's library; empty: no cards
+	Environ                 []string // of a separate daemon, beside the test's own
+	IdleRelease             time.Duration
+	TightFree               memory.Bytes
 	HealthCheck             time.Duration
 }
 
@@ -75,10 +81,25 @@ func (o testOptions) config() Config {
 		HealthCheck:      o.HealthCheck,
 		SweepInterval:    o.Sweep,
 		Crash:            crash,
-		Idle:             memory.Limits{Reap: o.Reap},
+		Idle:             memory.Limits{Reap: o.Reap, IdleRelease: o.IdleRelease, TightFree: o.TightFree, AskAgain: 30 * time.Second},
+		OpenCards:        o.openCards(),
 		MemoryFileQuota:  o.Quota,
 		MemoryFilePool:   64 << 20,
 		Log:              zerolog.Nop(),
+	}
+}
+
+// openCards opens a fake card, if there is one. Its driver tells the process IDs of the test's own namespace.
+func (o testOptions) openCards() func(context.Context) (budget.Cards, error) {
+	if o.NVML == "" {
+		return nil
+	}
+	return func(ctx context.Context) (budget.Cards, error) {
+		cards, err := probe.Open(ctx, probe.Options{Library: o.NVML, Deadline: 500 * time.Millisecond, OwnPIDs: true})
+		if err != nil {
+			return nil, err
+		}
+		return cards, nil
 	}
 }
 
@@ -446,6 +467,10 @@ func launchDaemonWith(t *testing.T, options testOptions, command *exec.Cmd) (*se
 	}
 	command.Args = append(command.Args, "test-serve", string(configuration))
 	daemon := &separateDaemon{command: command, log: &syncBuffer{}}
+	if command.Env == nil {
+		command.Env = os.Environ()
+	}
+	command.Env = append(command.Env, options.Environ...)
 	daemon.command.Stderr = daemon.log
 	output, err := daemon.command.StdoutPipe()
 	if err != nil {

@@ -32,8 +32,16 @@ func TestMain(m *testing.M) {
 			os.Exit(clientForTest(os.Args[2], os.Args[3:]))
 		}
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		for _, cleanUp := range cleanUps {
+			cleanUp()
+		}
+		os.Exit(code)
+	}))
 }
+
+// cleanUps run when all tests of this process have ended.
+var cleanUps []func()
 
 // serveForTest runs a daemon whose configuration is JSON, and prints "ready" on standard output.
 func serveForTest(configuration string) int {
