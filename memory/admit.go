@@ -126,7 +126,8 @@ func (b *Books) Withdraw(now time.Time, ask string) Outcome {
 }
 
 // Restore opens a lease that somebody else granted before these books were opened. What it was granted on is not known, so
-// it counts as forced; a party that is unknown, or a name that is in use, changes nothing.
+// it counts as forced. One whose weights are there already is taken to be what its party holds by now; one that loads is
+// still to come. A party that is unknown, or a name that is in use, changes nothing.
 func (b *Books) Restore(now time.Time, lease Lease) Outcome {
 	var out Outcome
 	m := b.members[lease.Party]
@@ -138,7 +139,7 @@ func (b *Books) Restore(now time.Time, lease Lease) Outcome {
 	restored := &Lease{Ask: lease.Ask, Party: lease.Party, Device: lease.Device, Bytes: bytes, Forced: true, Working: lease.Working,
 		GrantedAt: now, RenewedAt: now, base: h.confirmed, workBase: -1, heldBefore: h.reported.Held}
 	if lease.Working {
-		restored.work = bytes
+		restored.work, restored.base = bytes, 0
 	}
 	b.leases[restored.Ask] = restored
 	h.card.leases = append(h.card.leases, restored)

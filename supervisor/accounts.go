@@ -34,7 +34,7 @@ func (d *Daemon) newKeeper() *budget.Keeper {
 		Event:        func(event api.Event) { d.event(event) },
 		Note: func(party memory.Party, line string) {
 			if w := d.workerOf(party); w != nil {
-				d.note(w, "%s", line)
+				d.note(w, levelWarning, "%s", line)
 			}
 		},
 		Released: func(party memory.Party) {

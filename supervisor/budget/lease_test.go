@@ -304,6 +304,16 @@ func TestALeaseOfAnEarlierSupervisorIsKeptAsOneThatMayNotFit(t *testing.T) {
 	if len(card.Leases) != 1 || !card.Leases[0].Forced || card.Promised != int64(10*gib) {
 		t.Errorf("%+v", card)
 	}
+	working := b.join(memory.Party{Session: "operator", Environment: "working", Generation: 1}, func(m *Member) { m.Adopted = true })
+	b.machine.take(working.pid, "GPU-0000", 3*gib)
+	working.serve = func(string, json.RawMessage) (any, error) {
+		return censusAnswer{Leases: []livingLease{{ID: "1", Device: working.name, Bytes: 5 * gib, Working: true}}}, nil
+	}
+	b.event("memory.lease_restored", "working")
+	if card := b.view().Cards[0]; card.Promised != int64(12*gib) { // 10 and what is still to come of 5
+		t.Errorf("%+v", card)
+	}
+	b.keeper.Finished(working.party, Finished{ID: "1"})
 	b.keeper.Finished(adopted.party, Finished{ID: "9"})
 	if card := b.view().Cards[0]; len(card.Leases) != 0 {
 		t.Errorf("%+v", card.Leases)

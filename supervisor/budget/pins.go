@@ -42,6 +42,9 @@ func (k *Keeper) takePins(m *member, changed bool) {
 		p.own = said.PinCeiling
 		if m.Adopted && p.own > 0 { // an earlier supervisor may have set it
 			p.force = memory.Bytes(min(p.own, 1<<60))
+			if k.ramKnown { // its own ceiling is not known any more
+				p.own = max(p.own, memory.PinCeiling(memory.Version{}, k.machine.PinSystem(k.cards.everywhereLocal, true)))
+			}
 		}
 	}
 	if changed {
