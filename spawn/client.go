@@ -202,7 +202,11 @@ func (w *worker) finish(peerEnded <-chan error) {
 		return
 	}
 	clean := true
-	if exit := w.traffic.ending(); exit != nil {
+	exit := w.traffic.ending()
+	if exit == nil && errors.Is(err, wire.ErrNoMessage) {
+		exit = w.endForNonsense(err)
+	}
+	if exit != nil {
 		w.setExit(exitIn(exit))
 		w.awaitLastLines()
 		w.client.Kill() // the tree is empty: nothing that go-plugin cuts off after two seconds is left to do
@@ -215,6 +219,17 @@ func (w *worker) finish(peerEnded <-chan error) {
 	} else if err := removeFolder(w.record.Folder); err != nil {
 		w.logger.Warn().Err(err).Str("worker", w.record.Worker).Msg("the worker's folder stays")
 	}
+}
+
+// endForNonsense has the launcher kill a Python that sent what is no message. Nil when the launcher does not answer.
+func (w *worker) endForNonsense(cause error) *launcherpb.Exit {
+	ctx, cancel := context.WithTimeout(w.life, killLimit+2*drainLimit+answerLimit)
+	defer cancel()
+	ended, err := w.api.Kill(ctx, &launcherpb.KillRequest{Reason: fmt.Sprintf("what it sent can not be read: %v", cause)})
+	if err != nil {
+		return nil
+	}
+	return ended.GetExit()
 }
 
 // awaitLastLines gives the sink the time to take what Python wrote before its end.

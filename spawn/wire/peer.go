@@ -37,6 +37,9 @@ type ReplyFunc func(reply *Message, body []byte) error
 // ErrPeerGone is what pending requests end with when the connection ends.
 var ErrPeerGone = errors.New("the other side is gone")
 
+// ErrNoMessage is what Run ends with when the other side sends a frame that is no message.
+var ErrNoMessage = errors.New("a frame that is no message")
+
 // Peer is one end of a connection on which both sides send requests. Make it with NewPeer, then call Run once.
 type Peer struct {
 	conn    Conn
@@ -84,7 +87,7 @@ func (p *Peer) read() error {
 		}
 		message, err := DecodeMessage(frame.Header)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrNoMessage, err)
 		}
 		switch {
 		case message.Method == "":

@@ -56,7 +56,7 @@ var faults = []fault{
 	{name: "suspend supervisor, kill python", strike: (*strike).killBehindItsBack},
 	{name: "native crash", strike: func(s *strike) error { return s.harm("Signal", map[string]any{"number": int(syscall.SIGSEGV)}) }},
 	{name: "exit", strike: func(s *strike) error { return s.harm("Leave", map[string]any{"code": s.random.IntN(3)}) }},
-	{name: "close descriptors", strike: func(s *strike) error { return s.harm("CloseAll", map[string]any{}) }},
+	{name: "close descriptors", strike: func(s *strike) error { return s.harm("CloseAll", map[string]any{}) }, unclear: map[string]bool{"value": true}},
 	{name: "rubbish from worker", strike: func(s *strike) error {
 		return s.harm("Garbage", map[string]any{"kind": []string{"noise", "torn", "huge", "text"}[s.random.IntN(4)]})
 	}},

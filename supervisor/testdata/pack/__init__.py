@@ -133,6 +133,26 @@ def Tell(method, params):
     return ("told",)
 
 
+def Say(messages, double=False):
+    """Sends whole headers of the caller's choice, and its own answer twice if wanted."""
+    import json
+
+    from comfy_supervisor_worker.calls import current_call
+
+    channel = _worker().channel
+    for message in messages:
+        channel.send(json.dumps(message).encode())
+    if double:
+        channel.send(b'{"jsonrpc":"2.0","id":%d,"error":{"code":1,"message":"first"}}' % current_call.get().request)
+    return ("said",)
+
+
+def Write(text):
+    """Writes into the connection what is no frame."""
+    _worker().channel.transport.send(text.encode("latin-1"))
+    time.sleep(60)
+
+
 def _after_sending(what, then):
     """Has a function run right after the next frame whose header contains something is sent."""
     channel = _worker().channel
@@ -237,6 +257,9 @@ class Strict:
 
 NODE_CLASS_MAPPINGS = {"Strict": Strict} | {
     function.__name__: _node(function)
-    for function in (Echo, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Tell, Orphan, FillAndDie, FillLater, Pool, Limit, Forks)
+    for function in (
+        Echo, Say, Write, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Tell, Orphan,
+        FillAndDie, FillLater, Pool, Limit, Forks,
+    )
 }
 NODE_DISPLAY_NAME_MAPPINGS = {"Echo": "Echo what comes in"}
