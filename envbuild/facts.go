@@ -61,6 +61,8 @@ type GPUFacts struct {
 	Kind string `json:"kind,omitempty"`
 	// Devices are all that were found, each with where.
 	Devices []GPUDevice `json:"devices,omitempty"`
+	// Driver is the version of NVIDIA's driver, "" where there is none or the system does not tell it.
+	Driver string `json:"driver,omitempty"`
 }
 
 // GPUDevice is one accelerator.
@@ -148,6 +150,7 @@ func ReadFacts(ctx context.Context, source FactsSource) (Facts, error) {
 		}
 	}
 	facts.GPU = preferGPU(probeGPU("/"), facts.Torch.Build)
+	facts.GPU.Driver = probeDriver("/")
 	return facts, nil
 }
 

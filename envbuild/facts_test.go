@@ -199,6 +199,27 @@ func TestTheBuildKindFollowsTheCardThatIsThere(t *testing.T) {
 	}
 }
 
+func TestADriverThatIsTooOldForTheHostsTorchIsSaid(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct {
+		driver, build string
+		said          bool
+	}{
+		{"470.57.02", "cu128", true}, {"525.60.13", "cu128", false}, {"570.124.06", "cu130", true}, {"580.65.06", "cu130", false},
+		{"470.57.02", "cu118", false}, {"", "cu128", false}, {"470.57.02", "cpu", false}, {"470.57.02", "rocm6.4", false}, {"470.57.02", "cu", false},
+	} {
+		facts := linuxHost("2.10.0", one.build, "nvidia")
+		facts.GPU.Driver = one.driver
+		plan, err := planOf(t, "", facts, Endpoints{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Contains(strings.Join(plan.Lines, "\n"), "this torch will not see the card"); said != one.said {
+			t.Errorf("driver %s, torch for %s: %q", one.driver, one.build, plan.Lines)
+		}
+	}
+}
+
 func TestFactsSurviveAFile(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "torch", "2.10.0+cu128")

@@ -9,3 +9,6 @@ func probeGPU(string) []GPUDevice {
 	}
 	return []GPUDevice{{Kind: "apple", Source: "Metal"}}
 }
+
+// probeDriver tells nothing here: only NVIDIA's driver on Linux is asked.
+func probeDriver(string) string { return "" }

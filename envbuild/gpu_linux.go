@@ -3,6 +3,7 @@ package envbuild
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -59,4 +60,19 @@ func hasComputeUnits(properties string) bool {
 		}
 	}
 	return false
+}
+
+// driverVersion is in the first line of what NVIDIA's kernel module says of itself, of the open one too.
+var driverVersion = regexp.MustCompile(`Kernel Module\D*?(?:x86_64|aarch64)?\s+([0-9]+(?:\.[0-9]+)+)\s`)
+
+// probeDriver reads the version of NVIDIA's driver from its registration.
+func probeDriver(root string) string {
+	content, err := os.ReadFile(filepath.Join(root, "proc/driver/nvidia/version"))
+	if err != nil {
+		return ""
+	}
+	if match := driverVersion.FindStringSubmatch(string(content)); match != nil {
+		return match[1]
+	}
+	return ""
 }

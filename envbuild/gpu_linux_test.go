@@ -36,3 +36,23 @@ func TestCardsAreFoundByTheNodesOfTheirDrivers(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDriversVersionIsReadFromItsRegistration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc version 12.2.0\n": "535.104.05",
+		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (root@x)\n":                               "570.124.06",
+		"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.65.06  Release Build\n":                                         "580.65.06",
+		"something else\n": "",
+		"":                 "",
+	} {
+		root := t.TempDir()
+		writeFile(t, filepath.Join(root, "proc/driver/nvidia/version"), text)
+		if got := probeDriver(root); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := probeDriver(t.TempDir()); got != "" {
+		t.Errorf("without a driver: %q", got)
+	}
+}

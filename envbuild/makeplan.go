@@ -219,6 +219,9 @@ func (p *Plan) chooseTorch(stripped []manifest.Stripped, index string) {
 	}
 	p.Recipe.Index = torchIndex(index, build, p.facts.Platform.OS)
 	p.say("%s, build %s: %s", strings.Join(p.Recipe.Family, " "), build, reason)
+	if line := driverTooOld(p.facts.GPU, build); line != "" {
+		p.say("%s", line)
+	}
 }
 
 // torchIndex is the simple index of one build kind, "" for the default index.

@@ -77,6 +77,9 @@ func (app *application) printFacts(facts envbuild.Facts) error {
 		}
 	}
 	row("gpu", gpu)
+	if facts.GPU.Driver != "" {
+		row("gpu driver", facts.GPU.Driver)
+	}
 	row("platform", facts.Platform.OS+"/"+facts.Platform.Arch)
 	return table.Flush()
 }
