@@ -102,6 +102,7 @@ type Builder struct {
 	tool     *uvTool // once found
 	pixi     *pixiTool
 	indexes  *indexes // once needed
+	first    firstDownload
 }
 
 // NewBuilder prepares builds for a host.

@@ -133,7 +133,7 @@ func (b *Builder) backend(name string) (backend, error) {
 	if name == BackendPixi {
 		return &pixiBackend{environ: pixiEnviron(environ), guard: guard, indexes: indexes, find: b.findPixi}, nil
 	}
-	return &uvBackend{environ: environ, guard: guard, indexes: indexes, find: b.findUV}, nil
+	return &uvBackend{environ: environ, guard: guard, indexes: indexes, first: &b.first, find: b.findUV}, nil
 }
 
 // packageIndexes are the indexes as one builder sees them: what one environment was told holds for the others.

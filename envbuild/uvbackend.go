@@ -27,6 +27,7 @@ type uvBackend struct {
 	environ []string // of uv, but for what differs between environments
 	guard   []string
 	indexes *indexes
+	first   *firstDownload
 	// find returns the uv to use; it is looked for when the first environment needs it, once per build.
 	find func(ctx context.Context, say func(format string, arguments ...any)) (uvTool, error)
 }
@@ -128,6 +129,15 @@ func (r *uvRun) installLocked(ctx context.Context, recipe Recipe, result *receiv
 
 // install brings the prefix to what the lock file says.
 func (r *uvRun) install(ctx context.Context, result *received) error {
+	family := r.job.Plan.Recipe.Family
+	leave, err := r.backend.first.enter(ctx, family, func() {
+		r.job.step("waiting for %s, which another environment downloads", strings.Join(family, " "))
+	})
+	if err != nil {
+		return fmt.Errorf("building %s: cancelled: %w", r.job.Plan.Name, err)
+	}
+	defer leave()
+	r.prepared = leave
 	r.job.step("installing %s", countPackages(filepath.Join(r.job.Revision, lockName)))
 	if err := r.uv(ctx, "the installation", "sync", "--frozen", "--no-install-project", "--no-default-groups",
 		"--python", r.job.Interpreter.Executable); err != nil {
@@ -346,6 +356,8 @@ type uvRun struct {
 	job     *job
 	tool    uvTool
 	environ []string
+	// prepared is called when uv says that it has every package in its cache; nil for nobody to tell.
+	prepared func()
 
 	mutex sync.Mutex
 	lines []string // of the command that runs or ran last
@@ -364,6 +376,9 @@ func (r *uvRun) uv(ctx context.Context, doing string, arguments ...string) error
 		r.lines = append(r.lines, line)
 		r.mutex.Unlock()
 		fmt.Fprintln(r.job.Log, line)
+		if r.prepared != nil && strings.HasPrefix(line, "Prepared ") {
+			r.prepared()
+		}
 		if text := progress.line(line); text != "" {
 			r.job.Report(Event{Time: now(), Kind: EventStep, Environment: r.job.Plan.Name, Text: text})
 		}

@@ -1,11 +1,15 @@
 package envbuild
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -242,5 +246,72 @@ func BenchmarkUnchangedBuildOfFortyPacks(b *testing.B) {
 				b.Fatal(result.Outcome)
 			}
 		}
+	}
+}
+
+func TestEnvironmentsSideBySideDownloadTheirTorchOnce(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "torch", "2.10.0+cpu")
+	m.index.torch("cpu", "2.10.0", "cpu", "heavy")
+	m.index.wheel("heavy", "1.0", nil)
+	waits := make(chan struct{})
+	report := m.config.Report
+	m.config.Report = func(event Event) {
+		report(event)
+		if strings.HasPrefix(event.Text, "waiting for torch==2.10.0, which another environment downloads") {
+			close(waits)
+		}
+	}
+	var asked atomic.Int32
+	m.index.intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		// A resolution reads the end of the file.
+		if !strings.Contains(r.URL.Path, "/files/heavy") || strings.HasSuffix(r.URL.Path, ".metadata") || r.Method != http.MethodGet || r.Header.Get("Range") != "" {
+			return false
+		}
+		if asked.Add(1) == 1 {
+			select {
+			case <-waits:
+			case <-r.Context().Done():
+			}
+		}
+		return false
+	})
+	for _, result := range m.build(m.pack("one", ""), m.pack("two", "")) {
+		if result.Outcome != OutcomeBuilt || installed(t, result, "heavy")["heavy"] != "1.0" {
+			t.Errorf("%s %s", result.Outcome, result.Error)
+		}
+	}
+	if asked.Load() != 1 {
+		t.Errorf("the package was downloaded %d times", asked.Load())
+	}
+}
+
+func TestAnEnvironmentWhoseForerunnerFailsIsBuilt(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "torch", "2.10.0+cpu")
+	m.index.torch("cpu", "2.10.0", "cpu")
+	var first firstDownload
+	leave, err := first.enter(t.Context(), []string{"torch==2.10.0"}, func() { t.Error("there is nobody to wait for") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := first.enter(ctx, []string{"torch==2.10.0"}, cancel); !errors.Is(err, context.Canceled) {
+		t.Errorf("who waits can not be cancelled: %v", err)
+	}
+	leave()
+	leave()
+	if _, err := first.enter(t.Context(), []string{"torch==2.10.0"}, func() { t.Error("it has left") }); err != nil {
+		t.Error(err)
+	}
+	if _, err := first.enter(t.Context(), nil, func() { t.Error("nothing is shared") }); err != nil {
+		t.Error(err)
+	}
+	m.config.Jobs = 1
+	m.index.wheel("small", "1.0", nil)
+	m.index.hashes["small-1.0-py3-none-any.whl"] = strings.Repeat("0", 64)
+	results := m.build(m.pack("one", "[pypi-dependencies]\nsmall = \"*\"\n"), m.pack("two", ""))
+	if results[0].Outcome != OutcomeFailed || results[1].Outcome != OutcomeBuilt {
+		t.Errorf("%s %s, %s %s", results[0].Outcome, results[0].Error, results[1].Outcome, results[1].Error)
 	}
 }

@@ -25,6 +25,8 @@ type buildFlags struct {
 	quiet   bool
 	jobs    int
 	backend string
+	uv      string
+	pixi    string
 	frozen  bool
 	upgrade []string
 	// beforeRun: the caller goes on to something else. What can be told apart is built whatever else was found, and what
@@ -58,6 +60,8 @@ Exit code: 0 built or unchanged, 1 something failed, 2 wrong command line or man
 	command.Flags().StringSliceVar(&flags.upgrade, "upgrade", nil, "take newer versions of all packages, or with --upgrade=NAME of those named")
 	command.Flags().Lookup("upgrade").NoOptDefVal = "*"
 	command.Flags().StringVar(&flags.backend, "backend", "", "auto, uv or pixi")
+	command.Flags().StringVar(&flags.uv, "uv", "", "path of uv (default: looked for, and fetched where there is none)")
+	command.Flags().StringVar(&flags.pixi, "pixi", "", "path of pixi (default: looked for, and fetched where there is none)")
 	return command
 }
 
@@ -78,7 +82,7 @@ func (app *application) build(ctx context.Context, flags buildFlags, packs []str
 	// Of an unchanged tree many small files are read and nothing is kept for long: collecting a few megabytes of garbage
 	// meanwhile takes longer than all the rest.
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	loaded, err := app.loadSettings(map[string]string{"backend": flags.backend})
+	loaded, err := app.loadSettings(map[string]string{"backend": flags.backend, "uv": flags.uv, "pixi": flags.pixi})
 	if err != nil {
 		return err
 	}

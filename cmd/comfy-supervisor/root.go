@@ -47,6 +47,7 @@ type application struct {
 	flags   globalFlags
 
 	started bool // the command line was understood and a command's own code runs
+	warned  bool // what is wrong with the variables was said
 }
 
 // globalFlags are the flags that every command has.

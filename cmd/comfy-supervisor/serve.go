@@ -65,6 +65,7 @@ serve is for service managers (Type=notify is understood), containers and debugg
 
 // serve runs the daemon.
 func (app *application) serve(ctx context.Context, command *cobra.Command, flags serveFlags, announce *announcement) error {
+	app.warned = true // the log takes the warnings
 	loaded, err := app.loadSettings(givenSettings(command))
 	if err != nil {
 		return err

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/comfy-supervisor/comfy-supervisor/manifest/settings"
 )
 
@@ -19,6 +21,12 @@ func (app *application) loadSettings(flags map[string]string) (*settings.Setting
 	loaded, err := settings.Load(settings.Sources{Flags: given, Environ: app.environ, File: app.flags.settingsFile})
 	if err != nil {
 		return nil, &exitError{code: exitUsage, err: err}
+	}
+	if !app.warned {
+		app.warned = true
+		for _, warning := range loaded.Warnings {
+			fmt.Fprintf(app.stderr, "comfy-supervisor: warning: %s\n", warning)
+		}
 	}
 	return loaded, nil
 }

@@ -112,7 +112,7 @@ func localApplicationData(home string, e environ) string {
 var internalVariables = []string{
 	"COMFY_SUPERVISOR_WORKER", "COMFY_SUPERVISOR_SETTINGS", "COMFY_SUPERVISOR_LAUNCHER", "COMFY_SUPERVISOR_LAUNCHER_KEY",
 	"COMFY_SUPERVISOR_LAUNCHER_FOLDER", "COMFY_SUPERVISOR_LAUNCHER_VERSION", "COMFY_SUPERVISOR_LAUNCHER_COOKIE",
-	"COMFY_SUPERVISOR_FALLBACKS",
+	"COMFY_SUPERVISOR_FALLBACKS", "COMFY_SUPERVISOR_MAIN",
 }
 
 // removedVariables are settings that comfy-env once had and that promise something which no longer happens.
@@ -126,12 +126,13 @@ func (l *loader) warn() {
 		known = append(known, Table[i].Variables...)
 		short = append(short, strings.TrimPrefix(Table[i].Variables[0], prefix))
 	}
-	for name := range l.environ {
+	for name, value := range l.environ {
 		switch {
+		case strings.TrimSpace(value) == "": // as good as unset
 		case slices.Contains(removedVariables, name):
 			l.settings.Warnings = append(l.settings.Warnings, fmt.Sprintf("%s has no effect any more; remove it: a %s in a nodes folder is the switch, and build makes its environment",
 				name, manifest.EnvironmentFile))
-		case strings.HasPrefix(name, prefix) && !slices.Contains(known, name) && !slices.Contains(internalVariables, name):
+		case strings.HasPrefix(name, prefix) && !slices.Contains(known, name) && !slices.Contains(internalVariables, name) && !strings.HasPrefix(name, prefix+"TEST_"):
 			warning := fmt.Sprintf("%s is no setting", name)
 			if near := manifest.Nearest(strings.TrimPrefix(name, prefix), short); near != "" {
 				warning += "; " + prefix + near + " is"
