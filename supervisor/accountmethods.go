@@ -70,9 +70,6 @@ func (d *Daemon) serveUnload(ctx context.Context, c *client, request *wire.Messa
 	if err != nil {
 		return nil, err
 	}
-	if params.Environment == "" {
-		return nil, wire.Errorf(wire.KindBadRequest, "%s needs an environment", request.Method)
-	}
 	ctx, cancel := context.WithTimeout(ctx, releaseWait)
 	defer cancel()
 	return d.accounts.Unload(ctx, c.session.id, params), nil

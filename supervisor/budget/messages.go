@@ -170,9 +170,11 @@ type Need struct {
 	Handles     int    `json:"handles"`
 }
 
-// Unload is a host's wish that an idle worker lets go.
+// Unload is a host's wish that an idle worker lets go, or, without an environment, all idle ones of its session.
 type Unload struct {
 	Environment string       `json:"environment"`
+	Device                   // as the host calls it; empty: wherever it is
+	Stage       string       `json:"stage,omitempty"`
 	Models      []string     `json:"models,omitempty"` // those to unload; empty: by Bytes, or all
 	Bytes       memory.Bytes `json:"bytes,omitempty"`
 	All         bool         `json:"all,omitempty"`
@@ -181,8 +183,9 @@ type Unload struct {
 
 // Unloaded answers an Unload.
 type Unloaded struct {
-	Freed memory.Bytes `json:"freed"`
-	Busy  bool         `json:"busy"` // it computes, and was not asked
+	Freed   memory.Bytes `json:"freed"`
+	Busy    bool         `json:"busy"`    // one computes, and was not asked
+	Workers int          `json:"workers"` // that have let go
 }
 
 // Residency tells a host what a worker of its session holds.

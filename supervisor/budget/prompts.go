@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"context"
 	"encoding/json"
 	"slices"
 	"time"
@@ -117,46 +116,4 @@ func (k *Keeper) hostNeeds(host *member) {
 	for _, m := range k.sessionWorkers(host.Party.Session) {
 		k.books.Need(m.Party, host.census.StandIns[m.Party.Environment], host.census.Handles[m.Party.Environment])
 	}
-}
-
-// Unload passes a host's wish on to its idle worker and waits for the receipt.
-func (k *Keeper) Unload(ctx context.Context, session string, said Unload) Unloaded {
-	var wish Wish
-	found := false
-	k.inside(ctx, func() {
-		m := k.workerOf(session, said.Environment)
-		if m == nil {
-			return
-		}
-		found = true
-		wish = Wish{Party: m.Party, Kind: memory.FullRelease, Cause: said.Cause}
-		if said.All {
-			return
-		}
-		var bytes memory.Bytes
-		for _, device := range m.census.Devices {
-			for _, model := range device.Models {
-				if slices.Contains(said.Models, model.Name) {
-					bytes += max(0, model.Resident)
-				} else {
-					wish.Keep = append(wish.Keep, model.Name)
-				}
-			}
-		}
-		switch {
-		case len(said.Models) > 0 && len(wish.Keep) == 0: // all its models: the whole ladder
-		case len(said.Models) > 0:
-			wish.Kind, wish.Bytes = memory.PartialRelease, bytes
-			if said.Bytes > 0 {
-				wish.Bytes = min(bytes, said.Bytes)
-			}
-		case said.Bytes > 0:
-			wish.Kind, wish.Bytes, wish.Keep = memory.PartialRelease, said.Bytes, nil
-		}
-	})
-	if !found || wish.Kind == memory.PartialRelease && wish.Bytes <= 0 {
-		return Unloaded{}
-	}
-	granted := k.Release(ctx, []Wish{wish})[0]
-	return Unloaded{Freed: granted.Freed, Busy: granted.Busy}
 }

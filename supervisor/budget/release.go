@@ -174,11 +174,12 @@ func (k *Keeper) receiptEvents(m *member, action memory.Action, receipt Receipt)
 
 // Wish is what an operator or a host wants of one party.
 type Wish struct {
-	Party memory.Party
-	Kind  memory.ActionKind
-	Bytes memory.Bytes // for partial_release and release_pins
-	Keep  []string
-	Cause string
+	Party  memory.Party
+	Kind   memory.ActionKind
+	Bytes  memory.Bytes // for partial_release and release_pins
+	Device string       // for partial_release; empty: the one on which it holds most
+	Keep   []string
+	Cause  string
 }
 
 // Granted is what came of a Wish.
@@ -243,7 +244,9 @@ func (k *Keeper) grantWish(wish Wish, got *Granted, done func()) bool {
 	}
 	action := memory.Action{Kind: wish.Kind, Party: wish.Party, Bytes: wish.Bytes, Keep: wish.Keep, Cause: wish.Cause}
 	if wish.Kind == memory.PartialRelease || wish.Kind == memory.FreeMemory {
-		action.Device = k.fullest(m)
+		if action.Device = wish.Device; action.Device == "" {
+			action.Device = k.fullest(m)
+		}
 		if action.Device == "" {
 			got.Error = "it holds nothing on a card"
 			return false
