@@ -142,15 +142,11 @@ func stampTakenOver(plan *Plan, revision, prefix, version string, done activated
 	mark := &stamp{Format: storeFormat, PlanHash: plan.Hash, Recipe: plan.Recipe, Inputs: plan.Inputs, Interpreter: condaPython(prefix),
 		Python: version, Received: got,
 		Lines: append(slices.Clone(plan.Lines), line), Entries: entries, BuiltAt: time.Now().UTC()}
-	content, err := json.MarshalIndent(mark, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encoding the stamp of %s: %w", plan.Name, err)
-	}
 	if err := writeAtomically(filepath.Join(revision, elsewhereName), []byte(prefix+"\n"), 0o644); err != nil {
 		return nil, fmt.Errorf("completing %s: %w", plan.Name, err)
 	}
-	if err := writeAtomically(filepath.Join(revision, stampName), append(content, '\n'), 0o644); err != nil {
-		return nil, fmt.Errorf("completing %s: %w", plan.Name, err)
+	if err := mark.write(revision); err != nil {
+		return nil, err
 	}
 	return mark, nil
 }

@@ -2,7 +2,6 @@ package envbuild
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -98,12 +97,8 @@ func (b *Builder) make(ctx context.Context, plan *Plan, directory, kept string, 
 	mark = &stamp{Format: storeFormat, PlanHash: plan.Hash, Recipe: plan.Recipe, Inputs: plan.Inputs,
 		Interpreter: interpreter.Executable, Python: interpreter.Version, Received: got, Lines: slices.Concat(plan.Lines, said),
 		Entries: entries, BuiltAt: time.Now().UTC(), Seconds: time.Since(begin).Seconds()}
-	content, err := json.MarshalIndent(mark, "", "  ")
-	if err != nil {
-		return "", nil, fmt.Errorf("encoding the stamp of %s: %w", plan.Name, err)
-	}
-	if err := writeAtomically(filepath.Join(revision, stampName), append(content, '\n'), 0o644); err != nil {
-		return "", nil, fmt.Errorf("completing %s: %w", plan.Name, err)
+	if err := mark.write(revision); err != nil {
+		return "", nil, err
 	}
 	if err := b.store.saveLock(plan, revision, got); err != nil {
 		return "", nil, err

@@ -233,6 +233,18 @@ func readStamp(revision string) (*stamp, error) {
 	return &found, nil
 }
 
+// write completes a revision.
+func (m *stamp) write(revision string) error {
+	content, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the stamp of %s: %w", revision, err)
+	}
+	if err := writeAtomically(filepath.Join(revision, stampName), append(content, '\n'), 0o644); err != nil {
+		return fmt.Errorf("completing %s: %w", revision, err)
+	}
+	return nil
+}
+
 // damage says what a complete revision has lost since it was built, "" when it has all.
 func (m *stamp) damage(revision string) string {
 	prefix := prefixOf(revision)

@@ -2,7 +2,6 @@ package envbuild
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -194,12 +193,8 @@ func (b *Builder) place(ctx context.Context, plan *Plan, directory string, archi
 	if damage := mark.damage(revision); damage != "" {
 		return "", nil, fmt.Errorf("the environment is not whole: %s", damage)
 	}
-	content, err := json.MarshalIndent(mark, "", "  ")
-	if err != nil {
-		return "", nil, fmt.Errorf("encoding the stamp of %s: %w", plan.Name, err)
-	}
-	if err := writeAtomically(filepath.Join(revision, stampName), append(content, '\n'), 0o644); err != nil {
-		return "", nil, fmt.Errorf("completing %s: %w", plan.Name, err)
+	if err := mark.write(revision); err != nil {
+		return "", nil, err
 	}
 	return revision, mark, b.store.saveLock(plan, revision, mark.Received)
 }
