@@ -28,7 +28,7 @@ from pyisolate.config import SandboxMode
 
 ENVIRONMENT = "bench-nodes"
 # Host and child import it; the child is the one that runs its methods.
-PEER = '''
+PEER = """
 from pyisolate import ExtensionBase
 
 class Peer(ExtensionBase):
@@ -37,7 +37,7 @@ class Peer(ExtensionBase):
 
     async def add_one(self, value):
         return value + 1
-'''
+"""
 
 
 async def main() -> None:
@@ -94,7 +94,11 @@ async def main() -> None:
     for mebibytes in (1, 64):
         elements = mebibytes * 1024 * 1024 // 4
         await measure(
-            f"a fresh tensor in, a new one out, {mebibytes} MiB", 15, "add_one", "BenchAddOne", lambda: torch.ones(elements)
+            f"a fresh tensor in, a new one out, {mebibytes} MiB",
+            15,
+            "add_one",
+            "BenchAddOne",
+            lambda: torch.ones(elements),
         )
     session.stop(ENVIRONMENT)
     manager.stop_all_extensions()

@@ -106,11 +106,21 @@ class Packets(unittest.TestCase):
         return frames
 
     def test_frames_survive_their_packets(self) -> None:
-        sizes = [0, 1, PACKET_BYTES - 12, PACKET_BYTES - 11, PACKET_BYTES, 300_000, MAX_FRAME_BYTES - 4]
+        sizes = [
+            0,
+            1,
+            PACKET_BYTES - 12,
+            PACKET_BYTES - 11,
+            PACKET_BYTES,
+            300_000,
+            MAX_FRAME_BYTES - 4,
+        ]
         packets = [packet for size in sizes for packet in packets_of(b"head", bytes(size))]
         self.assertEqual(self.frames(packets), [(b"head", size) for size in sizes])
         joined = pack(b"one") + pack(b"two", b"body")
-        self.assertEqual(self.frames([joined, pack(b"three")]), [(b"one", 0), (b"two", 4), (b"three", 0)])
+        self.assertEqual(
+            self.frames([joined, pack(b"three")]), [(b"one", 0), (b"two", 4), (b"three", 0)]
+        )
 
     def test_only_the_torn_frame_is_lost(self) -> None:
         torn = packets_of(b"torn", bytes(400_000))

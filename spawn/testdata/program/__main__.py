@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 
-
 PACKET = 64 << 10
 
 

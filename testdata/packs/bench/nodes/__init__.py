@@ -48,6 +48,4 @@ class BenchPass(_Node):
         return (value,)
 
 
-NODE_CLASS_MAPPINGS = {
-    node.__name__: node for node in (BenchNoop, BenchTake, BenchMake, BenchAddOne, BenchPass)
-}
+NODE_CLASS_MAPPINGS = {node.__name__: node for node in (BenchNoop, BenchTake, BenchMake, BenchAddOne, BenchPass)}
