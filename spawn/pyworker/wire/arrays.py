@@ -92,6 +92,8 @@ def torch_source(tensor: Any) -> Source:
     """Describes a torch.Tensor or Parameter. Raises CannotCross where there is no plain memory."""
     torch = sys.modules["torch"]
     tree: dict[str, Any] = {"k": "torch"}
+    if tensor.is_nested:
+        raise CannotCross("a nested tensor can not cross: send its parts, which .unbind() returns")
     if tensor.layout is not torch.strided:
         raise CannotCross(
             f"a tensor of layout {tensor.layout} can not cross: send its parts, or .to_dense()"

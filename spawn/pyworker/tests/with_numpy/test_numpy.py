@@ -7,13 +7,16 @@ from __future__ import annotations
 import gc
 import os
 import random
+import tempfile
 import unittest
 import warnings
 from typing import Any
 
 import numpy as np
-from comfy_supervisor_worker.wire import decode, plain
+from comfy_supervisor_worker.role import WorkerRole
+from comfy_supervisor_worker.wire import decode, plain, values
 from comfy_supervisor_worker.wire.errors import CannotCross
+from comfy_supervisor_worker.wire.opaque import Opaque
 from generate import mutated
 from harness import Pair, WorkerProcess
 
@@ -150,6 +153,30 @@ class Arrays(unittest.TestCase):
                 self.pair.send({"images": [1, array]})
             self.assertIn("at value['images'][1]: ", str(caught.exception))
             self.assertIn(word, str(caught.exception))
+
+    def test_subclasses_stay_themselves_in_their_environment_and_are_opaque_elsewhere(self) -> None:
+        role, elsewhere = WorkerRole(), WorkerRole()
+        role.environment, elsewhere.environment = "here", "elsewhere"
+        for value in (
+            np.ma.masked_array([1, 2, 3], [0, 1, 0]),
+            np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+        ):
+            encoded = values.encode({"x": [value]}, self.pair.left, role, "result")
+            encoded.lend()
+            message = {**encoded.fields}
+            same = decode.decode(message, encoded.body, self.pair.right, role, "result")["x"][0]
+            other = decode.decode(message, encoded.body, self.pair.right, elsewhere, "result")["x"][0]
+            self.assertIs(type(same), type(value))
+            self.assertEqual(same.tolist(), value.tolist())
+            self.assertIs(type(other), Opaque)
+
+    def test_an_array_that_is_mapped_from_a_file_crosses_as_an_array(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "array.npy")
+            np.save(path, filled((300_000,), "f4"))
+            arrived = self.pair.cross(np.load(path, mmap_mode="r"))
+            self.assertIs(type(arrived), np.ndarray)
+            self.assertEqual(arrived.tobytes(), filled((300_000,), "f4").tobytes())
 
     def test_what_was_shared_stays_shared_and_nothing_else(self) -> None:
         for count in (100, 1_000_000):

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from comfy_supervisor_worker.wire import plain
+from comfy_supervisor_worker.role import WorkerRole
+from comfy_supervisor_worker.wire import decode, plain, values
 from comfy_supervisor_worker.wire.errors import CannotCross
+from comfy_supervisor_worker.wire.opaque import Opaque
 from generate import mutated
 from harness import Pair, WorkerProcess
 
@@ -25,6 +27,10 @@ DTYPES = sorted(
     - {torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4},
     key=str,
 )
+
+
+class Marked(torch.Tensor):
+    """A subclass, as packs have them."""
 
 
 def filled(shape: Any, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
@@ -78,7 +84,7 @@ class Tensors(unittest.TestCase):
         caught.__enter__()
         self.addCleanup(caught.__exit__, None, None, None)
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "ComplexHalf|Sparse CSR|.*quantiz", UserWarning)
+        warnings.filterwarnings("ignore", "ComplexHalf|Sparse CSR|.*quantiz|.*nested tensors", UserWarning)
 
     def check(self, tensor: Any) -> Any:
         arrived = self.pair.cross(tensor)
@@ -162,11 +168,43 @@ class Tensors(unittest.TestCase):
             (torch.eye(3).to_sparse_csr(), "sparse_csr"),
             (torch.empty(3, device="meta"), "meta"),
             (torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "quantised"),
+            (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested"),
         ):
             with self.assertRaises(CannotCross) as caught:
                 self.pair.send({"samples": (tensor,)})
             self.assertIn("at value['samples'][0]: ", str(caught.exception))
             self.assertIn(word, str(caught.exception))
+
+    def test_subclasses_stay_themselves_in_their_environment_and_are_opaque_elsewhere(self) -> None:
+        role, elsewhere = WorkerRole(), WorkerRole()
+        role.environment, elsewhere.environment = "here", "elsewhere"
+        for value in (torch.ones(3).as_subclass(Marked), torch.nn.UninitializedParameter()):
+            encoded = values.encode({"x": [value]}, self.pair.left, role, "result")
+            encoded.lend()
+            message = {**encoded.fields}
+            same = decode.decode(message, encoded.body, self.pair.right, role, "result")["x"][0]
+            other = decode.decode(message, encoded.body, self.pair.right, elsewhere, "result")["x"][0]
+            self.assertIs(type(same), type(value))
+            self.assertIs(type(other), Opaque)
+
+    def test_a_view_without_strides_sends_one_element(self) -> None:
+        message = self.pair.send(torch.ones(1).expand(40_000, 50_000))
+        self.assertLess(len(message["body"]), 1000)
+        arrived = self.pair.receive(message)
+        self.assertEqual((arrived.shape, arrived.stride()), ((40_000, 50_000), (0, 0)))
+
+    def test_four_gibibytes_cross(self) -> None:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            free = next(int(line.split()[1]) >> 20 for line in file if "MemAvailable" in line)
+        if free < 12:
+            self.skipTest(f"this takes 9 GiB of memory, and {free} are available")
+        tensor = torch.empty((1 << 32) + 3, dtype=torch.uint8)
+        marks = (0, 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 32) + 2)
+        for number, place in enumerate(marks):
+            tensor[place] = number + 1
+        arrived = self.pair.cross(tensor)
+        self.assertEqual(arrived.numel(), tensor.numel())
+        self.assertEqual([int(arrived[place]) for place in marks], list(range(1, 8)))
 
     def test_what_was_shared_stays_shared_and_nothing_else(self) -> None:
         for count in (100, 1_000_000):
