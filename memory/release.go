@@ -46,14 +46,19 @@ func (b *Books) tier(w *waiter, h *holder) int {
 }
 
 // releasable is what a party could give on its card: what it is charged, less its context, and less what it needs for
-// the load that it waits for. Of a host only models and idle cache can go. What is not worth a message is nothing.
+// the load that it waits for. Of a host only models and idle cache can go, and what the driver sees beyond its report: a
+// host reports between nodes, so that may be a model that it has loaded since. What is not worth a message is nothing.
 func (b *Books) releasable(h *holder) Bytes {
 	give := h.charge
 	if h.reported.Context || h.driver > 0 {
 		give -= min(give, b.rules.ContextFloor)
 	}
 	if h.member.party.IsHost() {
-		give = min(give, addBytes(h.reported.residentModels(), h.reported.TorchIdle))
+		known := addBytes(h.reported.residentModels(), h.reported.TorchIdle)
+		if unreported := addBytes(h.driver, -h.asReported(&b.rules)); unreported > b.rules.LieMargin {
+			known = addBytes(known, unreported)
+		}
+		give = min(give, known)
 	}
 	if h.member.waits > 0 {
 		give -= min(give, h.keptForLoads())

@@ -372,8 +372,12 @@ func (k *Keeper) tellResidency(m *member) {
 	}
 	said := Residency{Environment: m.Party.Environment, Generation: m.Party.Generation, Models: []ModelOnCards{}}
 	for _, device := range m.census.Devices {
+		named := Device{Device: device.DeviceCensus.Device}
+		if isCard(named.Device) {
+			named = k.nameFor(host, k.cards.locate(m.Environ, Device{named.Device, device.Identity}))
+		}
 		for _, model := range device.Models {
-			said.Models = append(said.Models, ModelOnCards{model, device.DeviceCensus.Device, device.Identity})
+			said.Models = append(said.Models, ModelOnCards{model, named.Device, named.Identity})
 		}
 	}
 	host.Line.Tell(MethodResidency, said)

@@ -131,7 +131,9 @@ type Release struct {
 	Bytes           memory.Bytes `json:"bytes,omitempty"`
 	Keep            []string     `json:"keep,omitempty"`
 	KeepEnvironment string       `json:"keep_environment,omitempty"` // whose stand-ins a host keeps
-	Cause           string       `json:"cause"`
+	// KeepEnvironments are further ones; "*" is all: what workers give is asked of them.
+	KeepEnvironments []string `json:"keep_environments,omitempty"`
+	Cause            string   `json:"cause"`
 }
 
 // Receipt is what a process measured that it gave back.
@@ -195,7 +197,8 @@ type Residency struct {
 	Models      []ModelOnCards `json:"models"`
 }
 
-// ModelOnCards is one model of a worker on one device, which is called as the worker calls it.
+// ModelOnCards is one model of a worker on one device, which is called as the host calls it; one that the host can not see
+// has no name.
 type ModelOnCards struct {
 	memory.ModelCensus
 	Device   string `json:"device"`

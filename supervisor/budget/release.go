@@ -25,8 +25,11 @@ func (k *Keeper) release(m *member, action memory.Action, then func(Receipt, err
 		named := k.nameFor(m, action.Device)
 		request.Device = &named
 	}
-	if action.Kind == memory.FreeMemory && action.For.Session == m.Party.Session {
-		request.KeepEnvironment = action.For.Environment
+	if action.Kind == memory.FreeMemory {
+		request.KeepEnvironments = []string{"*"}
+		if action.For.Session == m.Party.Session {
+			request.KeepEnvironment = action.For.Environment
+		}
 	}
 	m.Line.Ask(MethodRelease, request, func(result json.RawMessage, err error) {
 		var receipt Receipt
