@@ -55,7 +55,7 @@ func (d *Daemon) serveRelease(ctx context.Context, c *client, request *wire.Mess
 	result := api.ReleaseResult{Released: []api.Released{}}
 	for _, got := range d.accounts.Release(ctx, wishes) {
 		released := api.Released{Session: got.Party.Session, Environment: got.Party.Environment, Generation: got.Party.Generation,
-			Kind: string(got.Kind), Freed: int64(got.Freed), PinsFreed: int64(got.PinsFreed), Busy: got.Busy, Error: got.Error}
+			Kind: string(got.Kind), Freed: int64(got.Freed), PinsFreed: int64(got.PinsFreed), Busy: got.Busy, Nothing: got.Nothing, Error: got.Error}
 		for _, step := range got.Steps {
 			released.Steps = append(released.Steps, api.ReleaseStep{Name: step.Name, Freed: int64(step.Freed), Error: step.Error})
 		}

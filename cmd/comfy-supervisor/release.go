@@ -101,6 +101,8 @@ func releasedLine(one api.Released) string {
 	switch {
 	case one.Busy:
 		return who + ": it computes, and keeps what it has"
+	case one.Nothing:
+		return who + ": nothing in it can be given back"
 	case one.Error != "":
 		return who + ": " + one.Error
 	}

@@ -133,7 +133,8 @@ type Released struct {
 	Kind        string        `json:"kind"`
 	Freed       int64         `json:"freed"` // of cards
 	PinsFreed   int64         `json:"pins_freed"`
-	Busy        bool          `json:"busy,omitempty"` // it computes, and was not asked
+	Busy        bool          `json:"busy,omitempty"`    // it computes, and was not asked
+	Nothing     bool          `json:"nothing,omitempty"` // nothing in its process can be given back
 	Error       string        `json:"error,omitempty"`
 	Steps       []ReleaseStep `json:"steps,omitempty"`
 }

@@ -193,6 +193,7 @@ type Granted struct {
 	PinsFreed memory.Bytes
 	Steps     []Step
 	Busy      bool // it computes, and was not asked
+	Nothing   bool // nothing in its process can be given back
 	Error     string
 }
 
@@ -239,7 +240,7 @@ func (k *Keeper) grantWish(wish Wish, got *Granted, done func()) bool {
 		got.Error = "its process has ended"
 		return false
 	case m.deaf:
-		got.Error = "its process does not serve releases"
+		got.Nothing = true
 		return false
 	case !m.Party.IsHost() && !m.phase.Idle():
 		got.Busy = true
@@ -261,7 +262,10 @@ func (k *Keeper) grantWish(wish Wish, got *Granted, done func()) bool {
 			got.Freed += bytes
 		}
 		got.PinsFreed, got.Steps = receipt.PinsFreed, receipt.Steps
-		if err != nil {
+		switch {
+		case isUnknown(err):
+			got.Nothing = true
+		case err != nil:
 			got.Error = err.Error()
 		}
 		done()
