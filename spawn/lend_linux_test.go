@@ -133,3 +133,17 @@ func TestLargeFramesPassBothWays(t *testing.T) {
 		}
 	}
 }
+
+func TestAWorkerOfAStoppedSupervisorIsAdopted(t *testing.T) {
+	supervisor, record := startTestSupervisor(t, testSpec(t))
+	if err := supervisor.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	worker := attach(t, record, newRecorder()) // once the launcher has given up waiting for the other's release
+	ask[anything](t, worker, "echo", anything{})
+	if err := supervisor.command.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	supervisor.leave(t) // it has been told that the worker is another's
+	ask[anything](t, worker, "echo", anything{})
+}
