@@ -72,7 +72,7 @@ func startChild(request *launcherpb.StartRequest, worker, cgroup string, lends b
 		return fail(fmt.Errorf("starting the interpreter %s: %w", request.GetPython(), err))
 	}
 	// Python is not reaped before reap is called, so its PID is its own.
-	c.watch, err = WatchProcess(Process{PID: c.command.Process.Pid})
+	c.watch, err = watchChild(c.command.Process.Pid)
 	if err != nil {
 		_ = c.command.Process.Kill()
 		c.reap()

@@ -51,7 +51,12 @@ type Watch struct {
 
 // WatchProcess starts to observe a process. It returns ErrProcessGone when it is not running; an empty StartTime fits
 // any process with that PID.
-func WatchProcess(process Process) (*Watch, error) {
+func WatchProcess(process Process) (*Watch, error) { return watch(process, startTime) }
+
+// watchChild is WatchProcess for a child that nobody has waited for: also one that has ended already.
+func watchChild(pid int) (*Watch, error) { return watch(Process{PID: pid}, childStartTime) }
+
+func watch(process Process, startTime func(pid int) (string, error)) (*Watch, error) {
 	handle, err := openProcess(process.PID)
 	if err != nil {
 		return nil, fmt.Errorf("watching %v: %w", process, err)

@@ -75,6 +75,12 @@ func startTime(pid int) (string, error) {
 	return stat.startTime, nil
 }
 
+// childStartTime is startTime for a child that nobody has waited for; it may have ended.
+func childStartTime(pid int) (string, error) {
+	stat, err := readStat(pid)
+	return stat.startTime, err
+}
+
 // processHandle is a pidfd.
 type processHandle struct {
 	file    *os.File
