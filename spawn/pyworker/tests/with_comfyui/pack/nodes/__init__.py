@@ -1,9 +1,10 @@
-"""Nodes that have real models of ComfyUI on the processor."""
+"""Nodes that have real models of ComfyUI, on whatever it computes with."""
 
 from __future__ import annotations
 
 import comfy.model_management
 import comfy.model_patcher
+import comfy.ops
 import torch
 
 
@@ -22,12 +23,16 @@ class RealModel:
     def use(self, name, size_mib):
         patcher = self.kept.get(name)
         if patcher is None:
-            module = torch.nn.Linear(1024, size_mib * 256, bias=False)  # 4 bytes each
+            # In pieces of 16 MiB, of layers that the pager can fetch one by one; 4 bytes a weight.
+            layers = (comfy.ops.manual_cast.Linear(1024, 4096, bias=False) for _ in range(size_mib // 16))
+            module = torch.nn.ModuleList(layers)
             device = comfy.model_management.get_torch_device()
             patcher = comfy.model_patcher.CoreModelPatcher(module, load_device=device, offload_device=torch.device("cpu"))
             self.kept[name] = patcher
-        comfy.model_management.load_models_gpu([patcher], memory_required=1 << 20)
-        assert patcher.model(torch.ones(1024)).shape == (size_mib * 256,)
+        comfy.model_management.load_models_gpu([patcher], memory_required=64 << 20)
+        inputs = torch.ones((1024, 1024), device=patcher.load_device)
+        for layer in patcher.model:
+            assert layer(inputs).shape == (1024, 4096)
         return (patcher.loaded_size(),)
 
 
