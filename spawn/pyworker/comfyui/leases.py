@@ -82,6 +82,7 @@ class Leases:
         self._held: dict[int, Lease] = {}
         self._used: set[str] = set()  # the names of the models that calls under way have loaded
         self._headroom = False  # an answer's is in force
+        self._repeat: Callable[[], None] = _nothing  # asks once more for the lease that a load waits for
         self._lock = threading.Lock()
         self._waiting: Waiter | None = None  # of the load that waits; what is posted to it runs meanwhile
         self._loading: list[str] = []  # the names of that load's models
@@ -114,6 +115,11 @@ class Leases:
     def wake(self) -> None:
         """Has the waiting load look at ComfyUI's interrupt flag."""
         self.post_meanwhile(lambda: None)
+
+    def ask_again(self) -> None:
+        """A supervisor wants to know what there is: it may be a new one that has not heard what the waiting load asked."""
+        self._off = False
+        self.post_meanwhile(lambda: self._repeat())
 
     def describe(self) -> list[dict[str, Any]]:
         """The leases that this process still counts on."""
@@ -237,12 +243,18 @@ class Leases:
 
     def _wait(self, channel: Channel, waiter: Waiter, ask: dict[str, Any]) -> dict[str, Any]:
         request, end = 0, time.monotonic() + self._limit + _GRACE_SECONDS
-        try:
+
+        def send() -> None:
+            nonlocal request
+            channel.forget(request)
             request = channel.begin(waiter)
             fields = {"call": ask["call"]} if ask["call"] else {}
-            channel.send(
-                encode_json({"jsonrpc": "2.0", "id": request, "method": "memory.lease", "params": ask, **fields}).encode()
-            )
+            message = {"jsonrpc": "2.0", "id": request, "method": "memory.lease", "params": ask, **fields}
+            channel.send(encode_json(message).encode())
+
+        self._repeat = send
+        try:
+            send()
             while waiter.reply is None:
                 if not channel.wait(waiter, max(0.0, end - time.monotonic())):
                     channel.notify("memory.withdraw", {"id": ask["id"]})
@@ -265,6 +277,7 @@ class Leases:
         except ChannelGone:
             return {}
         finally:
+            self._repeat = _nothing
             channel.forget(request)
 
     def _warn(self, why: str) -> None:
@@ -328,6 +341,10 @@ class Leases:
             self._worker.channel.notify(method, params)
         except ChannelGone:
             pass  # nobody counts any more
+
+
+def _nothing() -> None:
+    """What there is to repeat while nothing waits."""
 
 
 def _number(value: Any) -> float | None:

@@ -43,7 +43,8 @@ class Memory:
         self._worker = worker
         self.assignments = Assignments(pager, _seed())
         wait = params.get("lease_wait_ms")
-        self.leases = Leases(worker, self.assignments, wait / 1000 if isinstance(wait, (int, float)) and wait > 0 else WAIT_SECONDS)
+        seconds = wait / 1000 if isinstance(wait, (int, float)) and wait > 0 else WAIT_SECONDS
+        self.leases = Leases(worker, self.assignments, seconds)
         self.leases.on_left = self._queue
         self.census: Census | None = None
         self._boundary: Boundary | None = None
@@ -95,6 +96,7 @@ class Memory:
         census = self.census
         if census is None:
             return {"census": None, "own": [], "leases": []}
+        self.leases.ask_again()
         return {"census": census.last, "own": census.own(), "leases": self.leases.describe()}
 
     def _queue(self, item: Callable[[], None]) -> None:

@@ -227,7 +227,8 @@ class HostMemory:
         before, pins = census.held(device), census.pinned()
         step: dict[str, Any] = {"name": "free_memory"}
         try:
-            management.free_memory(int(params.get("bytes") or 0) + management.get_free_memory(device), device, keep_loaded=keep)
+            wanted = int(params.get("bytes") or 0) + management.get_free_memory(device)
+            management.free_memory(wanted, device, keep_loaded=keep)
         except Exception as error:
             step["error"] = f"{type(error).__name__}: {error}"
         step["freed"] = max(0, before - census.held(device))

@@ -81,6 +81,18 @@ class Leases(OnACard):
         worker.worker.call("MemoryWork", {"name": "a", "size_mib": 64})
         self.assertEqual([message["method"] for message in worker.supervisor.requests], ["memory.lease"])
 
+    def test_a_supervisor_that_comes_new_is_asked_again(self) -> None:
+        worker = self.worker()
+        _, waiter = worker.worker.begin("MemoryWork", {"name": "a", "size_mib": 64})
+        first = worker.lease()
+        self.assertEqual(worker.ask("census")["leases"], [])  # as one does that takes a worker over
+        again = worker.lease(2)
+        self.assertEqual(again["params"], first["params"])
+        worker.grant(again)
+        self.assertEqual(worker.worker.finish(waiter)[0]["models"], {"a": 64 * MIB})
+        worker.grant(first)  # a reply that nobody waits for
+        worker.ask("ping")
+
     def test_a_cancel_reaches_a_load_that_waits(self) -> None:
         worker = self.worker()
         request, waiter = worker.worker.begin("MemoryWork", {"name": "a", "size_mib": 64})
