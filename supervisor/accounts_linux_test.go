@@ -9,6 +9,7 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/manifest"
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/budget"
 	"github.com/comfy-supervisor/comfy-supervisor/testdata/fakecard"
 )
 
@@ -48,8 +49,19 @@ func TestTwoWorkersThatWantMostOfTheCardAtOnceBothFinish(t *testing.T) {
 	if !strings.HasPrefix(granted.Cause, "granted/") || asked.Environment == waits.Environment {
 		t.Errorf("the one that waited was answered %q, and %s was asked", granted.Cause, asked.Environment)
 	}
-	t.Logf("asked back: %v", asked.Terms)
-	t.Logf("granted: %v", granted.Terms)
+	b.events.mu.Lock()
+	chains := budget.Chains(b.events.all, asked.Environment)
+	b.events.mu.Unlock()
+	if len(chains) != 1 || len(chains[0]) < 3 {
+		t.Fatalf("why it was asked: %v", chains)
+	}
+	for i := range chains[0] {
+		event := &chains[0][i]
+		if len(budget.TermsOf(event)) == 0 {
+			t.Errorf("%s comes without its sum", event.Kind)
+		}
+		t.Logf("%s of %s, %s: %s", event.Kind, event.Environment, event.Cause, budget.TermsOf(event))
+	}
 }
 
 func TestAnIdleWorkerGivesItsMemoryBackAfterItsTime(t *testing.T) {

@@ -125,6 +125,7 @@ environment, owns those processes for their whole life and shares the machine's 
 		newResetCommand(app),
 		newReleaseCommand(app),
 		newBudgetCommand(app),
+		newWhyCommand(app),
 		newRunCommand(app),
 		newWorkerCommand(app),
 		newVersionCommand(app),
