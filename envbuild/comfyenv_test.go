@@ -141,6 +141,9 @@ func TestAnEnvironmentOfComfyEnvsIsUsedWhereItStandsUntilItsManifestChanges(t *t
 	if !slices.Equal(environment.PathFirst, []string{"/opt/of/a/script"}) || len(environment.PathLast) > 0 {
 		t.Errorf("folders %v and %v", environment.PathFirst, environment.PathLast)
 	}
+	if _, err := m.store().Pack(t.Context(), environment, filepath.Join(m.folder, "theirs.tar")); err == nil || !strings.Contains(err.Error(), "comfy-env built it") {
+		t.Errorf("packing it: %v", err)
+	}
 	if err := m.store().MarkUsed(environment); err != nil {
 		t.Fatal(err)
 	}

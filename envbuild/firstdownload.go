@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 )
 
 // firstDownload keeps environments that are built side by side from downloading the same gigabytes at once: uv's cache
@@ -45,5 +46,51 @@ func (f *firstDownload) enter(ctx context.Context, packages []string, waiting fu
 		return func() {}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+}
+
+// settled is how long uv may compile without having announced a download until it is taken to download nothing.
+const settled = 5 * time.Second
+
+// downloadWatch follows the lines of an installation and calls leave as soon as its downloads are in the cache: what it
+// still compiles, for an hour perhaps, nobody has to wait for.
+type downloadWatch struct {
+	leave   func()
+	settled time.Duration
+
+	mutex    sync.Mutex
+	progress uvProgress
+	timer    *time.Timer
+}
+
+// line takes one line, and returns what is being done now, "" for a line that says nothing of it.
+func (w *downloadWatch) line(line string) string {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	text := w.progress.line(line)
+	if w.leave == nil {
+		return text
+	}
+	switch word, _, _ := strings.Cut(strings.TrimSpace(line), " "); {
+	case word == "Prepared", word == "Downloaded" && w.progress.downloading() == 0:
+		w.leave()
+	case word == "Building" && w.timer == nil && len(w.progress.sizes) == 0:
+		w.timer = time.AfterFunc(w.settled, func() {
+			w.mutex.Lock()
+			defer w.mutex.Unlock()
+			if w.progress.downloading() == 0 {
+				w.leave()
+			}
+		})
+	}
+	return text
+}
+
+// close ends the watch.
+func (w *downloadWatch) close() {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
 	}
 }

@@ -137,7 +137,7 @@ func (r *uvRun) install(ctx context.Context, result *received) error {
 		return fmt.Errorf("building %s: cancelled: %w", r.job.Plan.Name, err)
 	}
 	defer leave()
-	r.prepared = leave
+	r.downloaded = leave
 	r.job.step("installing %s", countPackages(filepath.Join(r.job.Revision, lockName)))
 	if err := r.uv(ctx, "the installation", "sync", "--frozen", "--no-install-project", "--no-default-groups",
 		"--python", r.job.Interpreter.Executable); err != nil {
@@ -356,8 +356,8 @@ type uvRun struct {
 	job     *job
 	tool    uvTool
 	environ []string
-	// prepared is called when uv says that it has every package in its cache; nil for nobody to tell.
-	prepared func()
+	// downloaded is called when the packages to install are in uv's cache; nil for nobody to tell.
+	downloaded func()
 
 	mutex sync.Mutex
 	lines []string // of the command that runs or ran last
@@ -370,16 +370,14 @@ func (r *uvRun) uv(ctx context.Context, doing string, arguments ...string) error
 	r.mutex.Unlock()
 	fmt.Fprintf(r.job.Log, "$ uv %s\n", strings.Join(arguments, " "))
 	order := guardOrder{Arguments: append([]string{r.tool.Path}, arguments...), Environ: r.environ, Directory: r.job.Revision, Lock: r.job.Busy}
-	var progress uvProgress
+	watch := downloadWatch{leave: r.downloaded, settled: settled}
+	defer watch.close()
 	err := guarded(ctx, r.backend.guard, order, func(line string) {
 		r.mutex.Lock()
 		r.lines = append(r.lines, line)
 		r.mutex.Unlock()
 		fmt.Fprintln(r.job.Log, line)
-		if r.prepared != nil && strings.HasPrefix(line, "Prepared ") {
-			r.prepared()
-		}
-		if text := progress.line(line); text != "" {
+		if text := watch.line(line); text != "" {
 			r.job.Report(Event{Time: now(), Kind: EventStep, Environment: r.job.Plan.Name, Text: text})
 		}
 	})

@@ -56,6 +56,9 @@ func (p *uvProgress) line(line string) string {
 	return ""
 }
 
+// downloading counts the announced downloads that are not done.
+func (p *uvProgress) downloading() int { return len(p.sizes) - len(p.finished) }
+
 // downloads sums up the announced downloads and names the largest that is under way.
 func (p *uvProgress) downloads() string {
 	var total, done float64
