@@ -93,7 +93,7 @@ class ComfyUI:
         hooks.watch("comfy.model_management", self._host_memory.apply)
         hooks.watch("comfy.model_management", self.memory.arrived)
         hooks.watch("comfy.model_patcher", self.pager.complete)
-        hooks.watch("comfy.model_patcher", lambda module: self.memory.assignments.pager_started())
+        hooks.watch("comfy.model_patcher", lambda module: self.memory.pager_started())
         hooks.watch("comfy.model_patcher", lambda module: self._loaded and self.report_ready())
         hooks.watch("folder_paths", self._folders.apply)
         hooks.watch("comfy.utils", lambda utils: progress.hook_bars(utils, self._messenger))

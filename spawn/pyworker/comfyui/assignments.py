@@ -27,7 +27,7 @@ def _attribute(module: str, name: str, default: Any = None) -> Any:
 
 
 class Assignments:
-    """Everything runs on the main thread. What comes before ComfyUI is imported is kept until then."""
+    """Everything runs on the main thread."""
 
     def __init__(self, pager: Pager, seed: int | None = None) -> None:
         """`seed` is the headroom that the pager was started with, in bytes; its own if None."""
@@ -45,7 +45,6 @@ class Assignments:
         self.base = float(getattr(management, "EXTRA_RESERVED_VRAM", 0))
         bind_pins(management)
         self._wrap_evictions(management, name_of)
-        self.apply(self._wanted)
 
     # ---- assignments ---------------------------------------------------------------------------------------------
 
@@ -53,8 +52,6 @@ class Assignments:
         """Serves an assignment: {applied: values read back, missing: names that could not be}."""
         known = {name: value for name, value in params.items() if name in _SETTERS and value is not None}
         self._wanted.update(known)
-        if self._management is None:
-            return {"applied": {}, "missing": [], "pending": True}
         return self.apply(known)
 
     def apply(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -110,8 +107,7 @@ class Assignments:
 
     def pager_started(self) -> None:
         """The pager's outcome is known: it gets what has been assigned."""
-        if self._management is not None:
-            self.apply({name: self._wanted[name] for name in ("headroom", "vram_cap") if name in self._wanted})
+        self.apply({name: self._wanted[name] for name in ("headroom", "vram_cap") if name in self._wanted})
 
     # ---- for one load --------------------------------------------------------------------------------------------
 

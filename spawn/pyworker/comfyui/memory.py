@@ -1,7 +1,8 @@
 """A worker's part in sharing cards and RAM: what it reports, asks for and lets go of.
 
 Memory is touched on the main thread alone, between calls, while it is idle, or while a load waits for its lease; never in
-another callback. Until a pack imports ComfyUI's memory management nothing happens here, and assignments are kept for it.
+another callback. Until a pack imports ComfyUI's memory management nothing happens here, not even the import of the modules
+that do it; assignments are kept for it.
 
     memory.assign    request        values for ComfyUI's knobs (assignments)
     memory.release   request        lets go of something (ladder)
@@ -18,15 +19,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from ..wire.errors import ChannelGone, error_object
-from .assignments import Assignments
-from .boundary import Boundary
-from .census import Census, moved
-from .ladder import Ladder
-from .leases import WAIT_SECONDS, Leases
 
 if TYPE_CHECKING:
     from ..calls import Call
     from ..worker import Worker
+    from .assignments import Assignments
+    from .boundary import Boundary
+    from .census import Census
+    from .ladder import Ladder
+    from .leases import Leases
     from .pager import Pager
 
 _SHARE = 1000.0  # reports take at most a thousandth of the main thread's time
@@ -41,31 +42,48 @@ class Memory:
     def __init__(self, worker: Worker, pager: Pager, params: dict[str, Any]) -> None:
         """`params` are the `memory` of the load request: `lease_wait_ms`, and `assign` for what counts from the start."""
         self._worker = worker
-        self.assignments = Assignments(pager, _seed())
-        wait = params.get("lease_wait_ms")
-        seconds = wait / 1000 if isinstance(wait, (int, float)) and wait > 0 else WAIT_SECONDS
-        self.leases = Leases(worker, self.assignments, seconds)
-        self.leases.on_left = self._queue
-        self.census: Census | None = None
-        self._boundary: Boundary | None = None
-        self._ladder: Ladder | None = None
+        self._pager = pager
+        self._wait = params.get("lease_wait_ms")
+        self._assigned: dict[str, Any] = {}  # before there is anything to assign it to
+        self._arrived = False  # the rest is there
+        self.assignments: Assignments
+        self.leases: Leases
+        self.census: Census
+        self._boundary: Boundary
+        self._ladder: Ladder
         self._lock = threading.Lock()
         self._due: deque[Callable[[], None]] = deque()  # what waits for the main thread's next moment
         self._owed = False  # something may have changed that was not reported
         self._next = 0.0  # when the next report may be made
         assigned = params.get("assign")
         if isinstance(assigned, dict):
-            self.assignments.take(assigned)
+            self._assigned.update(assigned)
 
     def arrived(self, management: Any) -> None:
         """The post-import hook of comfy.model_management."""
-        worker = self._worker
+        from .assignments import Assignments
+        from .boundary import Boundary
+        from .census import Census
+        from .ladder import Ladder
+        from .leases import WAIT_SECONDS, Leases
+
+        worker, wait = self._worker, self._wait
         self.census = Census(management)
         self._boundary = Boundary(management)
         self._ladder = Ladder(management, self.census, self._nodes, worker.role.held)
+        self.assignments = Assignments(self._pager, _seed())
         self.assignments.arrived(management, self.census.names.of)
+        self.assignments.take(self._assigned)
+        seconds = wait / 1000 if isinstance(wait, (int, float)) and wait > 0 else WAIT_SECONDS
+        self.leases = Leases(worker, self.assignments, seconds)
+        self.leases.on_left = self._queue
         self.leases.arrived(management, self.census)
-        self._owed = True
+        self._owed = self._arrived = True
+
+    def pager_started(self) -> None:
+        """The pager's outcome is known."""
+        if self._arrived:
+            self.assignments.pager_started()
 
     def _nodes(self) -> Iterator[Any]:
         yield from self._worker.calls.objects()
@@ -77,13 +95,13 @@ class Memory:
         params = message.get("params")
         given: dict[str, Any] = params if isinstance(params, dict) else {}
         if message["method"] == "memory.assign":
-            self._queue(lambda: self._reply(message["id"], lambda: self.assignments.take(given)))
+            self._queue(lambda: self._reply(message["id"], lambda: self._assign(given)))
             return
 
         def serve() -> None:
             self._reply(message["id"], lambda: self._release(given))
 
-        if given.get("kind") == "partial_release" and self.leases.post_meanwhile(serve):
+        if self._arrived and given.get("kind") == "partial_release" and self.leases.post_meanwhile(serve):
             return
         self._queue(serve)
 
@@ -91,13 +109,17 @@ class Memory:
         """Takes note of a prompt's begin or end."""
         self._queue(lambda: self._prompt(params))
 
+    def cancelled(self) -> None:
+        """A call was cancelled: it may be the one whose load waits."""
+        if self._arrived:
+            self.leases.wake()
+
     def answer(self) -> dict[str, Any]:
         """What the answer to a census has of this."""
-        census = self.census
-        if census is None:
+        if not self._arrived:
             return {"census": None, "own": [], "leases": []}
         self.leases.ask_again()
-        return {"census": census.last, "own": census.own(), "leases": self.leases.describe()}
+        return {"census": self.census.last, "own": self.census.own(), "leases": self.leases.describe()}
 
     def _queue(self, item: Callable[[], None]) -> None:
         with self._lock:
@@ -108,12 +130,12 @@ class Memory:
 
     def before(self, call: Call, inputs: Any) -> None:
         """Right before a node's code."""
-        if self._boundary is not None:
+        if self._arrived:
             self._boundary.call_begins(call.context.get("prompt_id"), inputs)
 
     def after(self, call: Call, result: Any) -> None:
         """Right after it, before the answer goes out; `result` is None for a call that failed."""
-        if self._boundary is None:
+        if not self._arrived:
             return
         if not self._worker.main.computing(but=call):
             self._boundary.call_ended(result)
@@ -132,18 +154,20 @@ class Memory:
 
     def patience(self) -> float | None:
         """Seconds until something has to be reported though nothing arrives; None for never."""
-        return max(0.0, self._next - time.monotonic()) if self._owed and self.census is not None else None
+        return max(0.0, self._next - time.monotonic()) if self._owed and self._arrived else None
 
     def changed(self) -> None:
         """Something outside of calls may have let go of models."""
-        self._owed = self.census is not None
+        self._owed = self._arrived
 
     # ---- reports -------------------------------------------------------------------------------------------------
 
     def report_if_due(self) -> None:
         """Reports what has moved, as long as reports take no time worth mentioning."""
-        if self.census is None or not self._owed or time.monotonic() < self._next:
+        if not self._arrived or not self._owed or time.monotonic() < self._next:
             return
+        from .census import moved
+
         self._owed = False
         begin = time.monotonic()
         try:
@@ -156,7 +180,6 @@ class Memory:
         self._next = end + min((end - begin) * _SHARE, _LONGEST_PAUSE)
 
     def _send(self, report: dict[str, Any]) -> None:
-        assert self.census is not None
         self.census.last = report
         try:
             self._worker.channel.notify("memory.census", report)
@@ -165,7 +188,6 @@ class Memory:
 
     def _fresh(self) -> dict[str, Any]:
         """A report that counts from now on, to go with a receipt."""
-        assert self.census is not None
         report = self.census.last = self.census.read()
         self._owed = False
         return report
@@ -184,21 +206,26 @@ class Memory:
         except ChannelGone:
             pass  # nobody waits for it
 
+    def _assign(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self._arrived:
+            return self.assignments.take(params)
+        self._assigned.update(params)
+        return {"applied": {}, "missing": [], "pending": True}
+
     def _release(self, params: dict[str, Any]) -> dict[str, Any]:
-        if self._ladder is None:  # nothing of ComfyUI is loaded, so nothing is held through it
+        if not self._arrived:  # nothing of ComfyUI is loaded, so nothing is held through it
             return {"kind": str(params.get("kind")), "freed": {}, "pins_freed": 0, "census": None, "steps": [], "stuck": 0}
         receipt = self._ladder.release(params, self.leases.keeping())
         receipt["census"] = self._fresh()
         return receipt
 
     def _prompt(self, params: dict[str, Any]) -> None:
-        prompt = params.get("prompt_id")
         begins = params.get("state") == "begin"
         headroom = params.get("ram_headroom") if begins else 0
-        if isinstance(headroom, (int, float)) and self._boundary is not None:
-            self.assignments.take({"ram_headroom": headroom})
-        if not begins and self._boundary is not None:
-            self._boundary.prompt_ended(prompt)
+        if isinstance(headroom, (int, float)):
+            self._assign({"ram_headroom": headroom})
+        if not begins and self._arrived:
+            self._boundary.prompt_ended(params.get("prompt_id"))
             self._owed = True
             self.report_if_due()
 

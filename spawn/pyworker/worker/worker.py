@@ -111,7 +111,7 @@ class Worker:
         if method == "cancel":
             self.main.cancel(message.get("call") or params.get("call") or 0)
             if self.comfyui is not None:
-                self.comfyui.memory.leases.wake()
+                self.comfyui.memory.cancelled()
         elif method == "memory.prompt" and self.comfyui is not None:
             self.comfyui.memory.prompt(params)
         elif method == "memory.released":

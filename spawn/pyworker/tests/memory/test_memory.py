@@ -6,6 +6,7 @@ import os
 import unittest
 from typing import Any
 
+from harness import LIMIT, WorkerProcess
 from packworker import GIB, MIB, PAGED, PackWorker
 
 
@@ -297,6 +298,28 @@ class Reporting(OnACard):
         worker.channel.notify("memory.prompt", {"prompt_id": "p", "state": "end"})
         self.assertEqual(worker.ask("memory.assign")["applied"], {})
         self.assertEqual(worker.report()["ram_headroom"], 0)
+
+
+class WithoutComfyUI(unittest.TestCase):
+    def test_a_pack_that_does_not_touch_comfyui_pays_nothing_and_one_that_comes_to_it_late_finds_what_was_assigned(self) -> None:
+        worker = WorkerProcess()
+        self.addCleanup(worker.close)
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quiet")
+        pack = {"directory": folder, "nodes": os.path.join(folder, "nodes"), "name": "quiet", "unique_name": "comfy_supervisor_pack_quiet"}
+        worker.load("quiet", pack=pack, comfyui=os.environ["TEST_COMFYUI"])
+
+        def ask(method: str, **params: Any) -> dict[str, Any]:
+            return worker.channel.request(method, params, timeout=LIMIT)[0]["result"]
+
+        parts = {"assignments", "boundary", "census", "ladder", "leases"}
+        self.assertEqual(ask("memory.assign", reserve=2.0 * GIB), {"applied": {}, "missing": [], "pending": True})
+        self.assertIsNone(ask("memory.release", kind="full_release")["census"])
+        self.assertIsNone(ask("census")["census"])
+        self.assertEqual(parts & set(worker.call("QuietModules")[0]), set())
+        self.assertEqual(parts - set(worker.call("QuietModules", {"imports": True})[0]), set())
+        worker.supervisor.wait(lambda: any(m["method"] == "memory.census" for m in worker.supervisor.notifications))
+        self.assertEqual(ask("memory.assign", ram_headroom=1)["applied"], {"ram_headroom": 1})
+        self.assertTrue(ask("census")["census"])
 
 
 class OnTheProcessor(unittest.TestCase):
