@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-//go:embed all:comfyui all:packs/bench all:packs/demo all:packs/memory hostfacts
+//go:embed all:comfyui all:packs/bench all:packs/demo hostfacts
 var files embed.FS
 
 // Folders and files of this package, as Files and Read take them.
 const (
-	ComfyUI    = "comfyui"
-	BenchPack  = "packs/bench"
-	DemoPack   = "packs/demo"
-	MemoryPack = "packs/memory" // holds models on the fake card
-	HostFacts  = "hostfacts/comfyui-0.30-without-torch.json"
+	ComfyUI   = "comfyui"
+	BenchPack = "packs/bench"
+	DemoPack  = "packs/demo"
+	HostFacts = "hostfacts/comfyui-0.30-without-torch.json"
 )
 
 // Read returns the content of one file.

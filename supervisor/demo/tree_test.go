@@ -17,6 +17,7 @@ const (
 	shapeScript  = "../../testdata/comfyui_shape.py"
 	subsetFile   = treeFolder + "/SUBSET.txt"
 	answerScript = "../../testdata/comfyui_behaviour.py"
+	memoryScript = "../../testdata/comfyui_memory.py"
 )
 
 // python runs a script and returns what it printed. Nothing is written beside the sources.

@@ -59,3 +59,25 @@ func TestTheMiniatureTreeAnswersAsTheRealOneDoes(t *testing.T) {
 		}
 	}
 }
+
+func TestTheMiniatureTreeLoadsAndEvictsAsTheRealOneDoes(t *testing.T) {
+	t.Parallel()
+	var real, miniature map[string]any
+	for _, tree := range []struct {
+		interpreter, folder string
+		answers             *map[string]any
+	}{{upstream.Host(t), upstream.ComfyUI(t), &real}, {anyPython(t), treeFolder, &miniature}} {
+		printed := python(t, tree.interpreter, memoryScript, tree.folder)
+		if err := json.Unmarshal([]byte(printed[strings.LastIndex(strings.TrimSpace(printed), "\n")+1:]), tree.answers); err != nil {
+			t.Fatalf("%s printed %q: %v", memoryScript, printed, err)
+		}
+	}
+	if len(real) < 6 {
+		t.Fatalf("%d questions were answered", len(real))
+	}
+	for _, question := range slices.Sorted(maps.Keys(real)) {
+		if difference := cmp.Diff(real[question], miniature[question]); difference != "" {
+			t.Errorf("%s (-real +miniature):\n%s", question, difference)
+		}
+	}
+}
