@@ -328,18 +328,27 @@ func (l *launcher) Statistics(context.Context, *launcherpb.StatisticsRequest) (*
 
 // Logs implements the contract. It ends after the last line of a worker that is over.
 func (l *launcher) Logs(_ *launcherpb.LogsRequest, stream launcherpb.Launcher_LogsServer) error {
+	pace := newPace(time.Now())
 	for {
 		lines := l.output.take(stream.Context(), l.ended)
 		if lines == nil {
 			return nil
 		}
-		batch := &launcherpb.LogBatch{Lines: make([]*launcherpb.LogLine, len(lines))}
+		batch, bytes := &launcherpb.LogBatch{Lines: make([]*launcherpb.LogLine, len(lines))}, 0
 		for index, line := range lines {
 			batch.Lines[index] = lineOut(line)
+			bytes += len(line.Text) + lineOverhead
 		}
 		if err := stream.Send(batch); err != nil {
 			l.output.lost(lines)
 			return err
+		}
+		if wait := pace.spend(bytes, time.Now()); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-l.ended: // the rest is short
+			case <-stream.Context().Done():
+			}
 		}
 	}
 }

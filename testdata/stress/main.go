@@ -5,6 +5,7 @@
 // no answer wrong, no call without an answer or a clear error, and everything working again in its time.
 //
 //	go run ./testdata/stress -rounds 1000 -seed 1 -state /tmp/stress.json
+//	go run ./testdata/stress -floods
 //
 // The rounds follow from the seed. A state file holds the number of the next round and the counts so far: the same
 // command goes on where it was interrupted. The program also plays the parts of the supervisor and of its launchers.
@@ -34,10 +35,18 @@ func main() {
 	flag.StringVar(&options.python, "python", "python3", "interpreter of hosts and workers")
 	flag.BoolVar(&options.keep, "keep", false, "keep the folder with its logs")
 	flag.BoolVar(&options.goOn, "go-on", false, "go on after a broken promise, with new processes")
+	flood := flag.Bool("floods", false, "instead of rounds, print what floods of output do to memory and to other workers")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	options.say = func(format string, arguments ...any) { fmt.Printf(format+"\n", arguments...) }
+	if *flood {
+		if err := floods(ctx, options); err != nil {
+			fmt.Fprintln(os.Stderr, "stress:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	report, err := run(ctx, options)
 	fmt.Println(report)
 	if err != nil {

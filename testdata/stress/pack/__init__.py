@@ -146,6 +146,15 @@ def Flood(megabytes, newline):
     return (megabytes,)
 
 
+def Lines(count):
+    """Prints many short lines."""
+    text = "short\n" * 10000
+    for _ in range(count // 10000):
+        sys.stdout.write(text)
+    sys.stdout.flush()
+    return (count,)
+
+
 def Brood():
     """Leaves children behind: one that holds the pipes, one in a session of its own."""
     for own_session in (False, True):
@@ -198,6 +207,7 @@ NODE_CLASS_MAPPINGS = {
         Garbage,
         Lies,
         Flood,
+        Lines,
         Brood,
     )
 }
