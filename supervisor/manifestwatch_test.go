@@ -72,6 +72,20 @@ func TestAnEditOfItsManifestEndsAnEnvironmentsQuarantine(t *testing.T) {
 	}
 }
 
+func TestARestartEndsAQuarantine(t *testing.T) {
+	options := newTestOptions(t)
+	options.CrashCount = 1
+	daemon := startDaemon(t, options)
+	client := daemon.connect()
+	crash(t, client)
+	if _, err := client.Restart(testContext(t), api.StopParams{Environment: "pack"}); err != nil {
+		t.Fatal(err)
+	}
+	if worker := daemon.worker(); worker.State != string(Ready) || worker.Crashes != 0 {
+		t.Errorf("status shows %+v", worker)
+	}
+}
+
 func TestAnEditOfItsManifestEndsAPause(t *testing.T) {
 	options := newTestOptions(t)
 	options.Backoff = []time.Duration{time.Hour}
