@@ -319,7 +319,7 @@ func TestAFullDiskFailsTheBuildWithItsReason(t *testing.T) {
 	before := m.mustBuild(OutcomeBuilt, m.pack("one", "[pypi-dependencies]\nsmall = \"*\"\n"))
 	pack := m.pack("one", "[pypi-dependencies]\nsmall = \"*\"\nlarge = \"*\"\n")
 	failed := m.mustBuild(OutcomeFailed, pack)
-	if !strings.Contains(strings.ToLower(failed.Error), "no space left") {
+	if !strings.Contains(strings.ToLower(failed.Error), "no space left") || !strings.Contains(failed.Error, "`comfy-supervisor gc` lists what can go") {
 		t.Errorf("error %q", failed.Error)
 	}
 	if found, err := m.store().Find("one-nodes", Query{AnyStack: true}); err != nil || found.Prefix != before.Prefix {

@@ -6,12 +6,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
 // explain adds to an error of the file system what to do about it: whose the environments are, where the store can not
-// be written.
+// be written, and what makes room.
 func (s *Store) explain(err error) error {
+	var installer *BuildError
+	if errors.Is(err, syscall.ENOSPC) || errors.As(err, &installer) && strings.Contains(installer.Reason, "No space left on device") {
+		return fmt.Errorf("%w\n  `comfy-supervisor gc` lists what can go, and COMFY_ENV_ROOT names another place", err)
+	}
 	var failure *fs.PathError
 	if !errors.As(err, &failure) || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.ENOTDIR) {
 		return err
