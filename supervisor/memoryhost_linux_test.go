@@ -130,14 +130,55 @@ func (h *memoryHost) load(name string, sizeMiB int) (report cardReport) {
 
 const mib = 1 << 20
 
+// managers are the two ways in which workers of ComfyUI keep models on a card.
+var managers = map[string]func(*testOptions){
+	"ledger": nil,
+	"pager": func(o *testOptions) {
+		for i := range o.Environments {
+			o.Environments[i].Variables["COMFY_ENV_WORKER_AIMDO"] = "1"
+		}
+	},
+}
+
+func TestTwoPagedWorkersThatWantMostOfTheCardAtOnceBothFinish(t *testing.T) {
+	b := startCards(t, bigCard, []string{"one", "two"}, managers["pager"])
+	first, second := b.begin("one", largeModel, nil), b.begin("two", largeModel, nil)
+	waits := b.event("memory.waiting", "", nil)
+	if waits.Environment == "one" {
+		first, second = second, first
+	}
+	first.runs()
+	select {
+	case <-second.running:
+		t.Error("both were admitted")
+	default:
+	}
+	first.letGo()
+	second.letGo()
+	for _, one := range []*work{first, second} {
+		if err := one.wait(t); err != nil {
+			t.Error(err)
+		}
+	}
+	if asked := b.event("memory.asked_release", "", nil); asked.Environment == waits.Environment {
+		t.Errorf("%s was asked to make room for itself", asked.Environment)
+	}
+}
+
 func TestALoadOfTheHostTakesMemoryFromAnIdleWorker(t *testing.T) {
-	b := startCards(t, bigCard, []string{"one"}, nil)
+	for name, manager := range managers {
+		t.Run(name, func(t *testing.T) { takeFromAnIdleWorker(t, manager) })
+	}
+}
+
+func takeFromAnIdleWorker(t *testing.T, manager func(*testOptions)) {
+	b := startCards(t, bigCard, []string{"one"}, manager)
 	host := b.startHost()
-	if report := host.work("one", "theirs", 14_000); report.Models["theirs"] != 14_000*mib {
+	if report := host.work("one", "theirs", 14_000); report.Models["theirs"] < 14_000*mib {
 		t.Fatalf("the worker's model: %+v", report)
 	}
-	host.until("the worker's model in the host's list", func(r hostReport) bool { return len(r.StandIns) == 1 && r.StandIns[0] == 14_000*mib })
-	if report := host.load("own", 15_000); report.Models["own"] != 15_000*mib {
+	host.until("the worker's model in the host's list", func(r hostReport) bool { return len(r.StandIns) == 1 && r.StandIns[0] >= 14_000*mib })
+	if report := host.load("own", 15_000); report.Models["own"] < 15_000*mib {
 		t.Errorf("the host's own model: %+v", report)
 	}
 	released := b.event("memory.released", "one", nil)
@@ -149,10 +190,16 @@ func TestALoadOfTheHostTakesMemoryFromAnIdleWorker(t *testing.T) {
 }
 
 func TestALoadOfAWorkerTakesMemoryFromTheHostThatWaitsForIt(t *testing.T) {
-	b := startCards(t, bigCard, []string{"one"}, nil)
+	for name, manager := range managers {
+		t.Run(name, func(t *testing.T) { takeFromTheHost(t, manager) })
+	}
+}
+
+func takeFromTheHost(t *testing.T, manager func(*testOptions)) {
+	b := startCards(t, bigCard, []string{"one"}, manager)
 	host := b.startHost()
 	host.load("own", 15_000)
-	if report := host.work("one", "theirs", 14_000); report.Models["theirs"] != 14_000*mib {
+	if report := host.work("one", "theirs", 14_000); report.Models["theirs"] < 14_000*mib {
 		t.Errorf("the worker's model: %+v", report)
 	}
 	answered := b.event("memory.answered", "one", nil)

@@ -34,8 +34,9 @@ class _Interrupted(Exception):
 class Lease:
     """One load's lease, until the computation that it was for has ended."""
 
-    def __init__(self, number: int, device: Any, call: int, models: list[str]) -> None:
+    def __init__(self, number: int, device: Any, call: int, models: list[str], paged: bool) -> None:
         self.id = number
+        self.paged = paged  # the weights come when they are used, not when they are loaded
         self.models = models  # by name
         self.device = device
         self.call = call  # the request of the call that loads, 0 outside of one
@@ -220,7 +221,7 @@ class Leases:
         """Waits for a lease. The answer is {} when the load is to go on by itself."""
         census = self._census
         assert census is not None
-        lease = Lease(ask["id"], census.device(ask["device"]), ask["call"], ask["models"])
+        lease = Lease(ask["id"], census.device(ask["device"]), ask["call"], ask["models"], ask["paged"])
         if self._off:
             return lease, {}
         waiter, channel = Waiter(), self._worker.channel
@@ -299,7 +300,11 @@ class Leases:
             self._assignments.set_for_computing(answer["headroom"])
 
     def _resident(self, lease: Lease) -> None:
-        """The weights are there; the computation begins."""
+        """The weights are there, or are about to come page by page; the computation begins.
+
+        Of paged weights nothing is there yet that could be told: their lease holds as it was granted until they are measured
+        on the card, or the computation ends.
+        """
         census = self._census
         assert census is not None
         if lease.id not in self._held:
@@ -307,9 +312,10 @@ class Leases:
         for other in self._held.values():
             other.end_measuring()
         self._used.update(lease.models)
-        lease.working = True
+        lease.working = not lease.paged
         lease.begin_measuring()
-        self._tell("memory.resident", {"id": lease.id, "held": census.held(lease.device)})
+        if lease.working:
+            self._tell("memory.resident", {"id": lease.id, "held": census.held(lease.device)})
         if not lease.call:
             self._finish(lease)
 

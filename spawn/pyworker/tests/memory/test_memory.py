@@ -39,10 +39,12 @@ class Leases(OnACard):
         self.assertFalse(computation.has_started())
         worker.grant(asked, reserve=500.0 * MIB, lease=3 * GIB)
         computation.wait_started()
-        resident = worker.wait("memory.resident")
-        self.assertEqual((resident["id"], resident["held"]), (params["id"], 0 if PAGED else 2 * GIB))
+        if PAGED:  # pages come with the computation, and are measured on the card: nothing is there yet to tell of
+            self.assertEqual(worker.notified("memory.resident"), [])
+        else:
+            self.assertEqual(worker.wait("memory.resident"), {"id": params["id"], "held": 2 * GIB})
         described = worker.ask("census")["leases"]
-        self.assertEqual([(lease["id"], lease["bytes"], lease["working"]) for lease in described], [(params["id"], 3 * GIB, True)])
+        self.assertEqual([(lease["id"], lease["bytes"], lease["working"]) for lease in described], [(params["id"], 3 * GIB, not PAGED)])
         self.assertEqual(worker.notified("memory.finished"), [])
         report = computation.end()
         self.assertEqual(report["reserve"], 400 * MIB)  # that of the answer was for the load alone
@@ -145,7 +147,7 @@ class Commands(OnACard):
         later = worker.begin("memory.release", kind="full_release", cause="idle")
         self.assertEqual(worker.work(name="b", size_mib=64)["models"]["a"], GIB)
         self.assertIsNone(later.reply)
-        self.assertEqual(worker.ask("census")["leases"][0]["working"], True)
+        self.assertEqual(worker.ask("census")["leases"][0]["working"], not PAGED)
         self.assertEqual(computation.end()["models"]["a"], GIB)
         self.assertEqual(worker.result(later)["freed"], {"cuda:0": GIB + 64 * MIB})
         self.assertEqual(len(worker.notified("memory.finished")), 2)
