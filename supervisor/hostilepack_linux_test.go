@@ -91,19 +91,23 @@ func mustRun(t *testing.T, client *api.Client, code, marker string) string {
 }
 
 func TestPacksThatDoHarmAtImportStart(t *testing.T) {
-	for name, code := range map[string]string{
-		"prints megabytes":                        `print("x" * 5_000_000); [print("line", n) for n in range(50_000)]`,
-		"closes descriptors":                      `os.closerange(0, 1000)`,
-		"changes folder, umask and signals":       `os.chdir("/"); os.umask(0o777); [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 13, 15, 17)]`,
-		"starts threads that never end":           `[threading.Thread(target=threading.Event().wait).start() for _ in range(20)]`,
-		"leaves a child that holds the pipes":     `subprocess.Popen(["sleep", "600"])`,
-		"forks":                                   "if os.fork() == 0:\n    signal.pause()",
-		"replaces the standard streams":           `sys.stdout = sys.stderr = None`,
-		"ends with its parent's death, it thinks": `ctypes.CDLL(None).prctl(1, 0)`,
-		"clears its environment":                  `os.environ.clear()`,
+	for name, lines := range map[string][]string{
+		"prints megabytes, replaces its streams, clears its environment and changes folder, umask and signals": {
+			`print("x" * 5_000_000); [print("line", n) for n in range(50_000)]`,
+			`os.chdir("/"); os.umask(0o777); [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 13, 15, 17)]`,
+			`sys.stdout = sys.stderr = None; os.environ.clear()`,
+		},
+		"closes descriptors, starts threads that never end, forgets its parent": {
+			`os.closerange(0, 1000); ctypes.CDLL(None).prctl(1, 0)`,
+			`[threading.Thread(target=threading.Event().wait).start() for _ in range(20)]`,
+		},
+		"forks, and leaves a child that holds the pipes": {
+			`subprocess.Popen(["sleep", "600"])`,
+			"if os.fork() == 0:\n    signal.pause()",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			daemon, client := hostilePack(t, code, nil)
+			daemon, client := hostilePack(t, strings.Join(lines, "\n"), nil)
 			if value := mustRun(t, client, `answer = "x" * 3_000_000`, ""); len(value) != 3_000_004 {
 				t.Errorf("got %d bytes", len(value))
 			}
@@ -143,13 +147,14 @@ func TestHowAHostilePackEndedIsTold(t *testing.T) {
 }
 
 func TestWhatAHostilePackLeavesGoesWithIt(t *testing.T) {
-	for name, code := range map[string]string{
-		"a child that ignores SIGTERM and holds the pipes": fmt.Sprintf(detached, `signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)`),
-		"one that has cleared its environment":             fmt.Sprintf(detached, `os.execve("/bin/sleep", ["sleep", "600"], {})`),
-		"one that forks all the time":                      fmt.Sprintf(detached, "while True:\n        time.sleep(0.001) if os.fork() == 0 else os._exit(0)"),
+	for name, child := range map[string]string{
+		"a child that ignores SIGTERM and holds the pipes": `signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)`,
+		"one that has cleared its environment":             `os.execve("/bin/sleep", ["sleep", "600"], {})`,
+		"one that forks all the time":                      "while True:\n        time.sleep(0.001) if os.fork() == 0 else os._exit(0)",
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, client := hostilePack(t, "", nil)
+			code := fmt.Sprintf(detached, child)
 			for _, end := range []string{"stop", "kill"} {
 				path := marker(t)
 				mustRun(t, client, code, path)
