@@ -85,11 +85,14 @@ func newMachine(t testing.TB, packages ...string) *machine {
 	folder := t.TempDir()
 	m := &machine{t: t, index: newPackageIndex(t), folder: folder, comfyui: filepath.Join(folder, "ComfyUI")}
 	m.environ = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(folder, "home"), "TMPDIR=" + os.TempDir(),
+		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(folder, "home"), "TMPDIR=" + filepath.Join(folder, "tmp"), // uv leaves lock files there
 		"UV_CACHE_DIR=" + filepath.Join(folder, "uv-cache"), "UV_DEFAULT_INDEX=" + m.index.defaultIndex(),
 		"UV_HTTP_RETRIES=0", "PIP_CONFIG_FILE=" + os.DevNull,
 		"GORACE=atexit_sleep_ms=0", // guards are this very binary, and the race detector waits a second at exit
 		"PYENV_ROOT=" + os.Getenv("PYENV_ROOT"), "SYSTEMROOT=" + os.Getenv("SYSTEMROOT"),
+	}
+	if err := os.Mkdir(filepath.Join(folder, "tmp"), 0o700); err != nil {
+		t.Fatal(err)
 	}
 	m.host = m.makeHost(needPython(t, ""), packages...)
 	m.config = Configuration{
