@@ -23,6 +23,8 @@ type readyReport struct {
 	Attention string            `json:"attention"`
 	Pager     api.PagerOutcome  `json:"pager"`
 	Missing   []api.MissingName `json:"missing"`
+	Python    string            `json:"python"`
+	Packages  map[string]string `json:"packages"`
 }
 
 // comfyReady holds a worker's report against what its host said, and keeps what differs for status. Differences never
@@ -36,6 +38,9 @@ func (d *Daemon) comfyReady(w *worker, notification *wire.Message) {
 	d.mu.Lock()
 	s, flags, loaded := w.place.session, w.flags, w.loaded
 	d.mu.Unlock()
+	if loaded.Python == "" { // its pack has imported comfy before it was loaded
+		loaded.Python, loaded.Packages = report.Python, report.Packages
+	}
 	state, _ := mirror.DecodeHostState(s.hostState) // its problems have been logged when the worker was prepared
 	outcome := api.Mirrored{
 		Attention: report.Attention, Pager: report.Pager, Skipped: report.Skipped, Missing: report.Missing,

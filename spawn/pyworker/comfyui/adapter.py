@@ -24,6 +24,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from ..calls import Refused
+from ..pack import REPORTED_PACKAGES, versions
 from ..wire import decode, values
 from ..wire.errors import CannotCross, error_object
 from . import comfy_env_standin, extranodes, guests, loanbook, progress, prompt_server, routes, scanning, web_standin
@@ -144,6 +145,9 @@ class ComfyUI:
             "attention": getattr(attention, "__name__", "").removeprefix("attention_"),
             "pager": {"outcome": self.pager.outcome, "reason": self.pager.reason},
             "missing": loanbook.missing(),
+            # Told here as well: a pack that imports comfy at once is reported on before it is loaded.
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "packages": versions(REPORTED_PACKAGES),
         }
         for name, reason in self.flags.skipped.items():
             logging.warning("the host's flag %s is not in force here: %s", name, reason)

@@ -8,6 +8,8 @@ from typing import Any, Callable
 
 from . import contract
 
+REPORTED_PACKAGES = ("comfy-aimdo", "comfy-kitchen", "torch", "numpy")
+
 
 class Pack:
     """A pack's node classes, once imported."""

@@ -12,7 +12,7 @@ from .calls import Call, Calls, context_arrived, current_call
 from .imports import ImportHooks
 from .mainlane import MainLane
 from .modes import CHOICES, Modes
-from .pack import Pack, versions
+from .pack import REPORTED_PACKAGES, Pack, versions
 from .role import WorkerRole
 from .sidelane import SideLane
 from .wire import PROTOCOL, decode
@@ -25,7 +25,6 @@ from .wire.values import envelope
 if TYPE_CHECKING:
     from .comfyui.adapter import ComfyUI
 
-_REPORTED_PACKAGES = ("comfy-aimdo", "comfy-kitchen", "torch", "numpy")
 _MOST_NODES_BYTES = 128 << 10  # of contracts in a header; longer ones go into the body
 
 
@@ -220,7 +219,7 @@ class Worker:
             "pid": os.getpid(),
             "python": ".".join(map(str, sys.version_info[:3])),
             "platform": sys.platform,
-            "packages": versions(_REPORTED_PACKAGES),
+            "packages": versions(REPORTED_PACKAGES),
         }
 
     def _configure(self, params: dict[str, Any]) -> None:

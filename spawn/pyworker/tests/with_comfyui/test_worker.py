@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import unittest
 from typing import Any
 
@@ -79,6 +80,8 @@ class OnTheProcessor(unittest.TestCase):
         self.worker.supervisor.wait(lambda: any(m["method"] == "comfy-ready" for m in self.worker.supervisor.notifications))
         (ready,) = (m["params"] for m in self.worker.supervisor.notifications if m["method"] == "comfy-ready")
         self.assertEqual(ready["missing"], [])
+        self.assertEqual(ready["python"], ".".join(map(str, sys.version_info[:3])))
+        self.assertTrue(ready["packages"]["torch"] and ready["packages"]["comfy-aimdo"])
 
 
 if __name__ == "__main__":
