@@ -21,6 +21,7 @@ from .wire.memory import Memory
 
 RECONNECT_SECONDS = 10.0  # the supervisor keeps a session that long without its connection
 _RETRY_SECONDS = 0.1
+_ANOTHER_SECONDS = 10.0  # for a supervisor that another process has started to accept clients
 _MOST_TEMPLATES = 256
 
 _sessions: dict[str, Session] = {}
@@ -498,14 +499,20 @@ def _dial(path: str, start: bool, link: _Link) -> Channel:
             raise errors.SupervisorUnavailable(
                 f"no supervisor answers at {path}: {error}"
             ) from error
-        starting.start()
-        try:
-            transport = starting.dial(path)
-        except OSError as again:
-            raise errors.SupervisorUnavailable(
-                f"a supervisor was started, but none answers at {path}: {again}; do its settings"
-                " name another socket?"
-            ) from again
+        ours = starting.start()
+        end = time.monotonic() + (0.0 if ours else _ANOTHER_SECONDS)
+        while True:
+            try:
+                transport = starting.dial(path)
+                break
+            except OSError as again:
+                if time.monotonic() >= end or not starting.nobody_listens(again):
+                    raise errors.SupervisorUnavailable(
+                        f"a supervisor was started, but none answers at {path}: {again}; do its"
+                        " settings name another socket?"
+                    ) from again
+                # One that somebody else started comes up; a socket that is not there has no event.
+                time.sleep(_RETRY_SECONDS)
     link.channel = Channel(transport, link, "comfy-supervisor-reader")
     return link.channel
 

@@ -55,9 +55,9 @@ def nobody_listens(error: OSError) -> bool:
     return error.errno in _NOBODY_LISTENS or isinstance(error, FileNotFoundError)
 
 
-def start() -> None:
-    """Starts a supervisor that outlives this process, and returns when it accepts clients or
-    another one does.
+def start() -> bool:
+    """Starts a supervisor that outlives this process, and returns when it accepts clients; False
+    when another one is there already, which may not accept them yet.
 
     Raises SupervisorUnavailable.
     """
@@ -88,13 +88,14 @@ def start() -> None:
         if writer >= 0:
             os.close(writer)
     if line.startswith("ready"):
-        return
+        return True
     if line.startswith("error ") and "already running" not in line:
         raise SupervisorUnavailable(f"starting the supervisor {binary}: {line[len('error '):]}")
     if not line:
         raise SupervisorUnavailable(
             f"the supervisor {binary} ended before it was ready; its log is {log}"
         )
+    return False
 
 
 def _launch(binary: str, log: str, writer: int) -> subprocess.Popen[bytes]:

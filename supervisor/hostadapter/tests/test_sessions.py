@@ -235,14 +235,20 @@ class Starting(SessionCase):
             """)
         from comfy_supervisor import starting
 
-        launch = starting._launch
+        dial, refused = starting.dial, []
 
-        def launched(*arguments: Any) -> Any:
-            start()
-            return launch(*arguments)
+        def dialled(path: str) -> Any:
+            try:
+                return dial(path)
+            except OSError as error:
+                refused.append(error)
+                if len(refused) == 3:  # it runs, says whoever asks, and now it listens as well
+                    start()
+                raise
 
-        with self.environ(binary), mock.patch.object(starting, "_launch", launched):
+        with self.environ(binary), mock.patch.object(starting, "dial", dialled):
             session = self.connect(start=True)
+        self.assertEqual(len(refused), 3)
         self.assertTrue(started.is_set())
         self.assertEqual(session.call("plain", "Echo", x=1), {"x": 1})
 
