@@ -104,6 +104,12 @@ func (d *Daemon) joinAccounts(w *worker, process spawn.Worker) {
 		environ = startEnviron(process.Record().Python)
 	}
 	group := process.Record().Cgroup
+	defer func() {
+		for _, ask := range w.early {
+			ask()
+		}
+		w.early = nil
+	}()
 	d.accounts.Join(budget.Member{
 		Party: w.account(),
 		Line:  &workerLine{peer: w.peer, generation: w.generation},
@@ -162,7 +168,19 @@ func hear[T any](notification *wire.Message, take func(T)) {
 
 // lease takes a worker's request for room on a card. It is answered when there is some, or when waiting for it has ended.
 func (h *workerHandler) lease(request *wire.Message, reply wire.ReplyFunc) {
-	h.worker.leases.Store(true)
+	d, w := h.daemon, h.worker
+	w.leases.Store(true)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w.peer == nil { // one that is being adopted speaks before it is known
+		w.early = append(w.early, func() { h.askLease(request, reply) })
+		return
+	}
+	h.askLease(request, reply)
+}
+
+// askLease hands a request for room to the memory accounts; it never waits.
+func (h *workerHandler) askLease(request *wire.Message, reply wire.ReplyFunc) {
 	h.daemon.accounts.Lease(h.worker.account(), request.Params,
 		func(answer budget.LeaseAnswer) { _ = reply(&wire.Message{Result: wire.Params(answer)}, nil) }, // a worker that is gone needs no answer
 		func(err error) {

@@ -293,13 +293,12 @@ func TestADriverThatHangsOrLosesACardHoldsUpNoLoad(t *testing.T) {
 
 func TestLeasesOutliveTheSupervisor(t *testing.T) {
 	b := startCards(t, bigCard, []string{"computes", "waits"}, func(o *testOptions) { o.Orphan = waitLong })
-	first := b.daemon
 	computes := b.begin("computes", largeModel, nil)
 	computes.runs()
-	if err := first.command.Process.Kill(); err != nil {
+	if err := b.daemon.command.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = first.command.Wait() // killed
+	_ = b.daemon.command.Wait() // killed
 	if err := computes.wait(t); err == nil {
 		t.Error("its call was answered though the supervisor died")
 	}
@@ -307,12 +306,31 @@ func TestLeasesOutliveTheSupervisor(t *testing.T) {
 	b.connect()
 	b.event("worker.adopted", "computes", nil)
 	restored := b.event("memory.lease_restored", "computes", nil)
-	t.Logf("restored: %v", restored.Terms)
+	t.Logf("restored: %s", budget.TermsOf(&restored))
 	waits := b.begin("waits", largeModel, nil)
 	b.event("memory.waiting", "waits", nil)
 	computes.letGo()
 	waits.letGo()
 	if err := waits.wait(t); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAWorkerThatKeepsWhatNoReleaseMovesEndsOnATightCard(t *testing.T) {
+	b := startCards(t, bigCard, []string{"keeps"}, func(o *testOptions) { o.TightFree, o.EndStuck = 400<<20, memory.EndStuckWhenTight })
+	result, err := b.client.Call(testContext(t), api.Call{Environment: "keeps", Node: "MemoryHold", Inputs: map[string]any{"size_mib": 4096}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result.Close()
+	if err := b.card.Foreign(0, 20<<30-500<<20); err != nil {
+		t.Fatal(err)
+	}
+	b.event("memory.full_release", "keeps", caused(memory.CauseCardTight))
+	ended := b.event("worker.ended_idle", "keeps", nil)
+	t.Logf("%s: %s", ended.Cause, budget.TermsOf(&ended))
+	b.event("worker.gone", "keeps", nil)
+	if report := b.report("keeps"); report.Held > 512<<20 {
+		t.Errorf("its replacement holds %d bytes", report.Held)
 	}
 }

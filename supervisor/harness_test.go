@@ -53,6 +53,7 @@ type testOptions struct {
 	Environ                 []string // of a separate daemon, beside the test's own
 	IdleRelease             time.Duration
 	TightFree               memory.Bytes
+	EndStuck                memory.EndStuck
 	HealthCheck             time.Duration
 }
 
@@ -81,11 +82,12 @@ func (o testOptions) config() Config {
 		HealthCheck:      o.HealthCheck,
 		SweepInterval:    o.Sweep,
 		Crash:            crash,
-		Idle:             memory.Limits{Reap: o.Reap, IdleRelease: o.IdleRelease, TightFree: o.TightFree, AskAgain: 30 * time.Second},
-		OpenCards:        o.openCards(),
-		MemoryFileQuota:  o.Quota,
-		MemoryFilePool:   64 << 20,
-		Log:              zerolog.Nop(),
+		Idle: memory.Limits{Reap: o.Reap, IdleRelease: o.IdleRelease, TightFree: o.TightFree, AskAgain: 30 * time.Second,
+			StuckHeld: 512 << 20, EndStuck: o.EndStuck},
+		OpenCards:       o.openCards(),
+		MemoryFileQuota: o.Quota,
+		MemoryFilePool:  64 << 20,
+		Log:             zerolog.Nop(),
 	}
 }
 

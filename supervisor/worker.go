@@ -38,6 +38,7 @@ type worker struct {
 	environ []string // Python's complete environment
 
 	leases atomic.Bool // it has asked for room on a card
+	early  []func()    // what it asked before its process was known; guarded by Daemon.mu
 
 	// Guarded by Daemon.mu.
 	record      Record

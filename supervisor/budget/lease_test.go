@@ -263,6 +263,28 @@ func TestACardThatFallsOffIsShownAndComesBack(t *testing.T) {
 	}
 }
 
+func TestALeaseThatIsAskedForAgainAnswersEveryRequest(t *testing.T) {
+	b := start(t, newMachine(24*gib), nil)
+	holds, waits := b.worker("holds"), b.worker("waits")
+	b.busy(holds)
+	b.busy(waits)
+	b.answered(holds.ask("1", 16*gib, nil))
+	first := waits.ask("2", 10*gib, nil)
+	b.event("memory.waiting", "waits")
+	second := waits.ask("2", 10*gib, nil)
+	b.view()
+	b.keeper.Finished(holds.party, Finished{ID: "1"})
+	if one, two := b.answered(first), b.answered(second); one.Verdict != memory.Granted || one.Lease != two.Lease {
+		t.Errorf("got %+v and %+v", one, two)
+	}
+	if leases := b.view().Cards[0].Leases; len(leases) != 1 {
+		t.Errorf("%+v", leases)
+	}
+	if again := b.answered(waits.ask("2", 10*gib, nil)); again.Verdict != memory.Granted {
+		t.Errorf("asked after the answer: %+v", again)
+	}
+}
+
 func TestALoadThatNoLongerWaitsGoesOnAndIsBooked(t *testing.T) {
 	b := start(t, newMachine(24*gib), nil)
 	holds, waits := b.worker("holds"), b.worker("waits")

@@ -18,8 +18,8 @@ type ask struct {
 	device    string
 	node      string
 	advice    memory.Bytes
-	reply     func(LeaseAnswer)
-	asked     bool // the books know it
+	replies   []func(LeaseAnswer) // of every request for it: one that was repeated waits for the last, and which that is can not be told
+	asked     bool                // the books know it
 	withdrawn bool
 	answered  bool
 }
@@ -53,11 +53,11 @@ func (k *Keeper) lease(party memory.Party, wanted *Lease, arrived time.Time, rep
 	}
 	a := k.asks[askName(party, wanted.ID)]
 	if a != nil { // doubled on its way, or asked again: the books know what was said
-		a.reply = reply
+		a.replies = append(a.replies, reply)
 		k.askBooks(a, wanted, arrived)
 		return
 	}
-	a = &ask{name: askName(party, wanted.ID), member: m, device: k.locate(m, wanted.Device), node: wanted.Node, reply: reply}
+	a = &ask{name: askName(party, wanted.ID), member: m, device: k.locate(m, wanted.Device), node: wanted.Node, replies: []func(LeaseAnswer){reply}}
 	k.keep(a)
 	if wanted.ProcessLocal {
 		k.cards.local[a.device] = true
@@ -107,15 +107,18 @@ func (k *Keeper) askBooks(a *ask, wanted *Lease, arrived time.Time) {
 // answer passes the books' answer on.
 func (k *Keeper) answer(answer *memory.Answer) {
 	a := k.asks[answer.Ask]
-	if a == nil || a.reply == nil {
+	if a == nil || len(a.replies) == 0 {
 		return
 	}
-	reply := a.reply
-	a.reply, a.answered = nil, true
-	reply(LeaseAnswer{
+	replies := a.replies
+	a.replies, a.answered = nil, true
+	said := LeaseAnswer{
 		Verdict: answer.Verdict, Cause: answer.Cause, Lease: answer.Lease, Reserve: answer.Reserve, Headroom: answer.Headroom,
 		WaitedMS: answer.Waited.Milliseconds(), Advice: a.advice, Terms: answer.Terms, Assign: k.handOver(a.member),
-	})
+	}
+	for _, reply := range replies {
+		reply(said)
+	}
 	if answer.Verdict == memory.Dropped {
 		k.forget(a)
 	}
@@ -128,7 +131,7 @@ func (k *Keeper) Withdraw(party memory.Party, id ID) {
 		if a == nil {
 			return
 		}
-		if a.reply = nil; !a.asked {
+		if a.replies = nil; !a.asked {
 			a.withdrawn = true
 			return
 		}

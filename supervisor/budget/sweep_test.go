@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
+	"github.com/comfy-supervisor/comfy-supervisor/memory/probe"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 )
 
@@ -169,6 +170,29 @@ func TestPinsAboveACapAreAskedBackAndUnderPressureFromAll(t *testing.T) {
 			}
 		}
 		return false
+	})
+}
+
+func TestAContainersLimitBelowWhatIsPinnedAlreadyIsWorkedTowards(t *testing.T) {
+	m := newMachine(24 * gib)
+	m.ram = probe.Machine{RAM: memory.RAM{Total: 10 * gib, Available: 3 * gib}, Physical: 64 * gib, Limit: 10 * gib, LimitedBy: "/docker/x"}
+	b := start(t, m, func(c *Config) { c.Sweep = 10 * time.Millisecond })
+	host := b.join(memory.Host("a"), nil)
+	host.ceiling, host.pinned = float64(57*gib), 6*gib // as if the machine's RAM were its own
+	host.hold("model", gib)
+	worker := b.join(memory.Party{Session: "a", Environment: "pack", Generation: 1}, nil)
+	worker.ceiling = float64(57 * gib)
+	worker.hold("model", gib)
+	b.event("memory.release_pins", "")
+	b.await("the host's pins", func() bool { host.mu.Lock(); defer host.mu.Unlock(); return host.pinned < 6*gib })
+	b.await("caps within the limit", func() bool {
+		b.mu.Unlock()
+		defer b.mu.Lock()
+		known, sum := b.view(), int64(0)
+		for _, party := range known.Parties {
+			sum += party.Memory.PinCap
+		}
+		return sum > 0 && sum <= known.Pins.Budget && known.Pins.Budget <= int64(9*gib) && known.RAM.LimitedBy == "/docker/x"
 	})
 }
 
