@@ -237,9 +237,14 @@ func (s *server) line(t *testing.T, pattern string) string {
 func TestComfyUIStartsWhateverIsWrongWithItsPacks(t *testing.T) {
 	t.Parallel()
 	made := install(t)
-	wrong := []string{"raises", "hangs", "noisy", "unsendable", "without_serializer", "bad_serializer", "twin", "ComfyUI-Twin", "unbuilt"}
+	wrong := []string{"raises", "hangs", "noisy", "unsendable", "without_serializer", "bad_serializer", "twin", "ComfyUI-Twin", "unbuilt", "backends"}
 	made.addPacks(t, append(wrong, "faults")...)
 	write(t, filepath.Join(made.folder, "custom_nodes", "unbuilt", "nodes", "comfy-env.toml"), "python = \"of any kind\"\n")
+	manifest, err := os.ReadFile("../../testdata/packs/contract/nodes/comfy-env.toml") // the executor's modules need as much
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(made.folder, "custom_nodes", "backends", "nodes", "comfy-env.toml"), string(manifest))
 	made.environ = append(made.environ, "COMFY_SUPERVISOR_SCAN=20s", "COMFY_SUPERVISOR_START=5s")
 	running := made.startBy(t, made.environ, []string{made.binary, "run", "--", made.python, "main.py"})
 	t.Run("an import that raises", func(t *testing.T) {
@@ -278,6 +283,16 @@ func TestComfyUIStartsWhateverIsWrongWithItsPacks(t *testing.T) {
 		}
 		t.Log(running.line(t, "without_serializer.*registers no serializer"))
 		t.Log(running.line(t, "a_module_that_nobody_has"))
+	})
+	t.Run("a node for other machines, and a provider for the executor", func(t *testing.T) {
+		failed := running.run(t, shown(node{"FaultsCard", nil})).failure()
+		if !strings.Contains(failed, "FaultsCard needs cuda or mps, which this machine does not have") {
+			t.Errorf("the node's error is %q", failed)
+		}
+		if text := running.run(t, shown(node{"FaultsProcessor", nil})).text(); text != "on the card" {
+			t.Errorf("a node that needs nothing said %q", text)
+		}
+		t.Log(running.line(t, `\[backends\].*the cache provider .*\.Provider is not used`))
 	})
 	t.Run("two packs of one name", func(t *testing.T) {
 		if text := running.run(t, shown(node{"FaultsTwinOfComfyUI", nil})).text(); text != "the twin of ComfyUI" {
@@ -332,8 +347,14 @@ func TestAWorkerThatIsKilledInMidPromptFailsItsNodeAndTheNextPromptWorks(t *test
 	made := install(t)
 	made.addPacks(t, "faults")
 	running := made.start(t, made.use(t))
+	asked := filepath.Join(t.TempDir(), "asked")
+	run := func(prompt graph) outcome { // beside a node whose output stays good; it is in every prompt, or ComfyUI forgets it
+		prompt["once"] = node{"FaultsOnce", map[string]any{"asked": asked}}
+		prompt["made"] = node{"PreviewAny", map[string]any{"source": []any{"once", 0}}}
+		return running.run(t, prompt)
+	}
 	use := func(text string) outcome {
-		return running.run(t, shown(node{"FaultsLoad", map[string]any{"name": "m"}}, node{"FaultsUse", map[string]any{"model": []any{"1", 0}, "text": text}}))
+		return run(shown(node{"FaultsLoad", map[string]any{"name": "m"}}, node{"FaultsUse", map[string]any{"model": []any{"1", 0}, "text": text}}))
 	}
 	loads := regexp.MustCompile(`loaded (\d+) times by (\d+)`)
 	first := loads.FindStringSubmatch(use("a").text())
@@ -342,7 +363,7 @@ func TestAWorkerThatIsKilledInMidPromptFailsItsNodeAndTheNextPromptWorks(t *test
 	}
 	for how, want := range map[string]string{"killed": "SIGKILL", "invalid access": "SIGSEGV", "exit": "exit code 3"} {
 		before := loads.FindStringSubmatch(use("before " + how).text())
-		failed := running.run(t, shown(node{"FaultsEnd", map[string]any{"how": how}})).failure()
+		failed := run(shown(node{"FaultsEnd", map[string]any{"how": how}})).failure()
 		t.Log(failed)
 		if !strings.Contains(failed, want) || !strings.Contains(failed, "the last words before "+how) {
 			t.Errorf("a worker that ended by %q: the node's error is %q", how, failed)
@@ -351,8 +372,16 @@ func TestAWorkerThatIsKilledInMidPromptFailsItsNodeAndTheNextPromptWorks(t *test
 		if before == nil || after == nil || after[1] != "1" || after[2] == before[2] {
 			t.Errorf("after %q the model is %q, before it was %q\n%s", how, after, before, running.said(t))
 		}
-		if again := loads.FindStringSubmatch(use("again after " + how).text()); again == nil || again[1] != "1" {
+		ended := use("again after " + how)
+		if again := loads.FindStringSubmatch(ended.text()); again == nil || again[1] != "1" {
 			t.Errorf("the model of a worker that lives was loaded again: %q", again)
+		}
+		// What is no object of the worker's stays good: the new worker is asked whether it changed, and it is not made again.
+		if now := fmt.Sprint(ended.Outputs["made"]["text"]...); now != "made by "+first[2] {
+			t.Errorf("after %q an output that never changes is %q, want that of process %s", how, now, first[2])
+		}
+		if said, err := os.ReadFile(asked); err != nil || string(said) != "asked "+after[2] {
+			t.Errorf("%q was asked, want process %s: %v", said, after[2], err)
 		}
 	}
 }
@@ -423,6 +452,11 @@ func TestWorkersEndWithTheirComfyUIHoweverItEnds(t *testing.T) {
 		worker := receive(t, running, begun)
 		running.again(t)
 		awaitEnd(t, worker)
+		// Its nodes and routes are those of the scan that is kept.
+		status, said := running.http(t, http.MethodGet, "/faults/ping", nil)
+		if status != http.StatusOK || !strings.Contains(string(said), `"worker"`) {
+			t.Errorf("its route answers %d: %s\n%s", status, said, running.said(t))
+		}
 		finished := running.run(t, work("", 0))
 		if finished.text() == "" || finished.text() == strconv.Itoa(worker) {
 			t.Errorf("after the restart: %q %q\n%s", finished.text(), finished.failure(), running.said(t))

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/pyworker"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/hostadapter"
@@ -251,7 +252,23 @@ func (i *installation) addContractPack(t *testing.T, native bool) {
 	write(t, filepath.Join(i.folder, "extra", "a.safetensors"), "")
 	write(t, filepath.Join(i.folder, "models", "contract", "b.pt"), "")
 	write(t, filepath.Join(i.folder, "extra_model_paths.yaml"), fmt.Sprintf("contract:\n  base_path: %s\n  contract_extra: extra\n", i.folder))
+	extension, err := txtar.ParseFile("../../testdata/packs/extension.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range extension.Files {
+		write(t, filepath.Join(i.folder, "custom_nodes", file.Name), string(file.Data))
+	}
+	manifest, err := os.ReadFile(filepath.Join(pack, "nodes", "comfy-env.toml")) // comfy_api needs as much
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(i.folder, "custom_nodes", "extension", "nodes", "comfy-env.toml"), string(manifest))
 	if native {
+		if err := os.Remove(filepath.Join(i.folder, "custom_nodes", "extension", "nodes", "comfy-env.toml")); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(i.folder, "custom_nodes", "extension", "__init__.py"), "from .nodes import comfy_entrypoint\n")
 		if err := os.Remove(filepath.Join(pack, "nodes", "comfy-env.toml")); err != nil {
 			t.Fatal(err)
 		}
@@ -302,12 +319,13 @@ func TestTheContractPackBehavesInAWorkerAsItDoesNatively(t *testing.T) {
 	native, isolated := install(t), install(t)
 	native.addContractPack(t, true)
 	isolated.addContractPack(t, false)
-	running := native.start(t, native.environ)
+	flags := []string{"--preview-size", "300", "--default-hashing-function", "sha1", "--reserve-vram", "1.5", "--disable-mmap", "--deterministic"}
+	running := native.start(t, native.environ, flags...)
 	expected := native.scenario(t, running)
 	running.stop(t)
-	running = isolated.start(t, isolated.use(t))
+	running = isolated.start(t, isolated.use(t), flags...)
 	seen := isolated.scenario(t, running)
-	if len(expected) < 70 {
+	if len(expected) < 90 {
 		t.Fatalf("%d cases, want all", len(expected))
 	}
 	for _, name := range slices.Sorted(maps.Keys(expected)) {
@@ -320,6 +338,13 @@ func TestTheContractPackBehavesInAWorkerAsItDoesNatively(t *testing.T) {
 			}
 		})
 	}
+	t.Run("logging: lines in order, under the pack's name, at the host's level", func(t *testing.T) {
+		lines := []string{"info 3", "warning 3", "printed 3", "written 3", "half a line 3"}
+		pattern := `\[contract\] contract: ` + strings.Join(lines, `\n.*\[contract\] contract: `) + `\n`
+		if said := running.said(t); !regexp.MustCompile(pattern).MatchString(said) || strings.Contains(said, "contract: debug") {
+			t.Error("not so")
+		}
+	})
 	if t.Failed() {
 		t.Log(running.said(t))
 	}

@@ -27,7 +27,7 @@ from ..calls import Refused
 from ..pack import REPORTED_PACKAGES, versions
 from ..wire import decode, values
 from ..wire.errors import CannotCross, error_object
-from . import comfy_env_standin, extranodes, guests, loanbook, progress, prompt_server, routes, scanning, web_standin
+from . import cacheproviders, comfy_env_standin, extranodes, guests, loanbook, progress, prompt_server, routes, scanning, web_standin
 from .absent import Absent
 from .flags import Flags
 from .folders import Folders
@@ -91,6 +91,7 @@ class ComfyUI:
         hooks = worker.hooks
         hooks.watch("comfy_api.latest", absent.forget)
         hooks.watch("comfy.cli_args", self.flags.apply)
+        hooks.watch("comfy_execution.cache_provider", cacheproviders.refuse)
         hooks.watch("comfy.model_management", self._host_memory.apply)
         hooks.watch("comfy.model_management", self.memory.arrived)
         hooks.watch("comfy.model_patcher", self.pager.complete)
@@ -296,9 +297,8 @@ class Messenger:
         worker = self._worker
         encoded = values.encode(list(arguments), worker.memory, worker.role, question)
         encoded.lend()
-        call = self._call()
-        fields = dict(encoded.fields, lane="caller", call=call.request) if call is not None else dict(encoded.fields)
-        message, body = worker.channel.request("comfyui.host", {"question": question}, encoded.body, **fields)
+        # Not for the thread that waits for the present call: the host's server answers on threads of its own.
+        message, body = worker.channel.request("comfyui.host", {"question": question}, encoded.body, **encoded.fields)
         return decode.decode(message, body, worker.memory, worker.role, question)
 
     def _call(self) -> Call | None:

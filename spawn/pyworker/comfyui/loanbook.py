@@ -23,6 +23,7 @@ class Loan(NamedTuple):
 
 LOANS = (
     Loan("app.logger", "log_startup_warning", "warnings are not repeated at the end of the host's start", ("msg",)),
+    Loan("comfy_execution.cache_provider", "register_cache_provider", "providers of cached outputs are not refused", ("provider",)),
     Loan("comfy.cli_args", "args", "the host's flags are not mirrored"),
     Loan("comfy.cli_args", "PerformanceFeature", "--fast is not mirrored"),
     Loan("comfy.ldm.modules.attention", "optimized_attention", "the backend that came of the host's is not reported"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from typing import Any
 
 
@@ -13,6 +14,16 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, data: bytes, arrays: list[Any]) -> None:
         super().__init__(io.BytesIO(data))
         self._arrays = arrays
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A class. ComfyUI's modules of extra nodes are named after their files, by a host as well
+        as here; where they are not loaded they are importable all the same.
+        """
+        if module not in sys.modules:
+            folder, _, file = module.replace("\\", "/").rpartition("/")
+            if folder.rpartition("/")[2] == "comfy_extras":
+                module = f"comfy_extras.{file}"
+        return super().find_class(module, name)
 
     def persistent_load(self, number: Any) -> Any:
         return self._arrays[number]

@@ -193,6 +193,18 @@ class Environments(Folder):
         self.assertRegex(self.find("/p/nodes/comfy-env.toml", "nodes", entry).problem, "'p' can not be used: another stack; `.* build")
 
 
+class OldNames(unittest.TestCase):
+    def test_what_helper_packs_look_for_in_the_existing_launcher_is_an_import_error_and_nothing_else(self) -> None:
+        with self.assertRaises(ImportError):
+            from comfy_env.isolation.wrap import _WORKER_POOL  # noqa: F401
+
+    def test_both_spellings_of_register_serializer_are_one(self) -> None:
+        import comfy_env
+        from comfy_env.isolation.workers._ipc_shared import register_serializer
+
+        self.assertIs(comfy_env.register_serializer, register_serializer)
+
+
 class Settings(unittest.TestCase):
     def test_durations_are_read_as_the_supervisor_reads_them(self) -> None:
         for text, seconds in (("20s", 20), ("1m30s", 90), ("5m0s", 300), ("45", 45), ("", 300), ("soon", 300), ("0", 300)):

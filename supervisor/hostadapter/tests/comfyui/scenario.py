@@ -11,38 +11,13 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any, Awaitable, Callable
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from cases import CASES, case, input_folder, shown, simple  # noqa: E402
 from client import Client, comparable  # noqa: E402
-
-Case = Callable[[Client], Awaitable[Any]]
-CASES: dict[str, Case] = {}
-
-
-def case(name: str) -> Callable[[Case], Case]:
-    """Names a case."""
-
-    def keep(function: Case) -> Case:
-        CASES[name] = function
-        return function
-
-    return keep
-
-
-def shown(*nodes: tuple[str, dict[str, Any]], show: tuple[str, int] = ("last", 0)) -> dict[str, Any]:
-    """A graph of numbered nodes whose last output (or another one) is shown."""
-    graph = {str(index + 1): {"class_type": kind, "inputs": inputs} for index, (kind, inputs) in enumerate(nodes)}
-    node = str(len(nodes)) if show[0] == "last" else show[0]
-    graph["show"] = {"class_type": "PreviewAny", "inputs": {"source": [node, show[1]]}}
-    return graph
-
-
-def simple(name: str, node: str, /, **inputs: Any) -> None:
-    """A case of one node."""
-    CASES[name] = lambda client: client.run(shown((node, inputs)))
-
+import serving  # noqa: E402, F401 (its cases)
 
 @case("object_info of every node")
 async def object_info(client: Client) -> Any:
@@ -274,13 +249,19 @@ async def values_of_core(client: Client) -> Any:
 
 @case("values: objects that only the host has")
 async def host_objects(client: Client) -> Any:
-    graph = {
-        "1": {"class_type": "KSamplerSelect", "inputs": {"sampler_name": "euler"}},
-        "2": {"class_type": "ContractSync", "inputs": {"value": ["1", 0]}},
-        "3": {"class_type": "ContractLooks", "inputs": {"value": ["2", 0]}},
-        "show": {"class_type": "PreviewAny", "inputs": {"source": ["3", 0]}},
-    }
-    return (await client.run(graph))["outputs"]
+    seen = []
+    for core in (
+        {"class_type": "KSamplerSelect", "inputs": {"sampler_name": "euler"}},
+        {"class_type": "RandomNoise", "inputs": {"noise_seed": 7}},
+    ):
+        graph = {
+            "1": core,
+            "2": {"class_type": "ContractSync", "inputs": {"value": ["1", 0]}},
+            "3": {"class_type": "ContractLooks", "inputs": {"value": ["2", 0]}},
+            "show": {"class_type": "PreviewAny", "inputs": {"source": ["3", 0]}},
+        }
+        seen.append((await client.run(graph))["outputs"])
+    return seen
 
 
 @case("models: handles")
@@ -318,62 +299,6 @@ async def messages(client: Client) -> Any:
         return {"first": first, "second": [comparable(message, {}) for message in heard[:own] if message["type"] != "status"]}
 
 
-@case("cancel: a node that never reports progress")
-async def cancel(client: Client) -> Any:
-    return [await _cancelled(client, kind, "/interrupt") for kind in ("ContractSlow", "ContractSwallows")]
-
-
-@case("cancel: by the ID of the prompt")
-async def cancel_by_id(client: Client) -> Any:
-    return await _cancelled(client, "ContractSlow", "/interrupt", {"prompt_id": "{id}"})
-
-
-@case("cancel: by the ID of another prompt")
-async def cancel_another(client: Client) -> Any:
-    file = await _input(client) / "contract-go.txt"
-    file.unlink(missing_ok=True)
-
-    async def press(client: Client, message: dict[str, Any]) -> None:
-        if message["type"] == "contract.begun":
-            await client.http("POST", "/interrupt", json={"prompt_id": "11111111-2222-4333-8444-555555555555"})
-            file.write_text("")
-
-    return await client.run(shown(("ContractSlow", {"until": file.name})), during=press)
-
-
-@case("cancel: as a job")
-async def cancel_job(client: Client) -> Any:
-    return await _cancelled(client, "ContractSlow", "/api/jobs/{id}/cancel")
-
-
-@case("cancel: the next prompt is not hit")
-async def cancel_then_run(client: Client) -> Any:
-    await _cancelled(client, "ContractSlow", "/interrupt")
-    file = await _input(client) / "contract-there.txt"
-    file.write_text("")
-    return await client.run(shown(("ContractSlow", {"until": file.name})))
-
-
-async def _cancelled(client: Client, kind: str, path: str, body: dict[str, str] | None = None) -> Any:
-    """Runs a node that would go on for ever, and stops it once it says that it computes."""
-
-    async def press(client: Client, message: dict[str, Any]) -> None:
-        if message["type"] == "executing" and message["data"]["node"] == "1":
-            running.append(message["data"]["prompt_id"])
-        if message["type"] == "contract.begun":
-            filled = {name: value.format(id=running[0]) for name, value in (body or {}).items()}
-            await client.http("POST", path.format(id=running[0]), json=filled)
-
-    running: list[str] = []
-    return await client.run(shown((kind, {"until": "never.txt"})), during=press)
-
-
-async def _input(client: Client) -> Path:
-    """The input folder of the ComfyUI."""
-    argv = (await client.http("GET", "/system_stats"))["body"]["system"]["argv"]
-    return Path(argv[0]).resolve().parent / "input"
-
-
 simple("imports", "ContractImports", seed=0)
 simple("folders", "ContractFolders", seed=0)
 simple("variables", "ContractVariables", seed=0)
@@ -383,7 +308,7 @@ simple("variables", "ContractVariables", seed=0)
 async def dropdown(client: Client) -> Any:
     folders = json.loads((await client.run(shown(("ContractFolders", {"seed": 1}))))["outputs"]["show"]["text"][0])
     assert folders["input"] == "input"
-    file = await _input(client) / "contract-new.txt"
+    file = await input_folder(client) / "contract-new.txt"
     for there in (False, True, False):
         if there:
             file.write_text("new")
@@ -480,12 +405,12 @@ async def on_prompt(client: Client) -> Any:
 
 
 async def main(port: int, chosen: str) -> None:
-    """Runs all cases, or those whose name contains a text, and prints what was seen."""
+    """Runs all cases, or those whose name contains one of some texts, and prints what was seen."""
     seen = {}
     async with Client(port, "first") as client:
         await client.run(shown(("ContractSync", {"value": "awake"})))  # validation asks a worker that is awake
         for name, run in CASES.items():
-            if chosen not in name:
+            if not any(part in name for part in chosen.split("|")):
                 continue
             try:
                 seen[name] = await asyncio.wait_for(run(client), 120)

@@ -9,6 +9,18 @@ import torch
 from sharing import BrokerCase, Sharing
 
 
+class Weights(unittest.TestCase):
+    def test_a_handle_weighs_what_its_object_holds_and_takes_a_byte(self) -> None:
+        from comfy_supervisor.wire.opaque import Handle
+        from comfyui_adapter.hostrole import Held
+
+        for weight in (8 << 30, 0):
+            held = Held(Handle(1, "pack.Model", "env", 1, "worker"), weight)
+            self.assertIsInstance(held, tuple)  # where ComfyUI's cache looks for tensors
+            self.assertEqual(sum(part.numel() * part.element_size() for part in held), weight)
+            self.assertLessEqual(sum(part.untyped_storage().nbytes() for part in held), 1)
+
+
 class Tensors(Sharing, BrokerCase):
     def make(self, count: int) -> Any:
         return torch.rand(count, generator=torch.Generator().manual_seed(count))

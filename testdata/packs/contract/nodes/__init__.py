@@ -1,6 +1,7 @@
 """Collects the nodes of the modules beside it."""
 
 from . import (
+    answers,
     attributes,
     behaviour,
     calls,
@@ -23,6 +24,7 @@ from . import (
 NODE_CLASS_MAPPINGS = {}
 NODE_DISPLAY_NAME_MAPPINGS = {}
 for _module in (
+    answers,
     attributes,
     behaviour,
     calls,

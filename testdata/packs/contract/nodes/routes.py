@@ -63,6 +63,8 @@ def plain(request):
 
 PromptServer.instance.app.router.add_get("/contract/plain", plain)
 
+routes.static("/contract/static", os.path.join(os.path.dirname(__file__), "static"))
+
 table = web.RouteTableDef()
 
 

@@ -16,6 +16,7 @@ KINDS = [
     "video file",
     "mesh",
     "voxel",
+    "splat",
     "file3d",
     "nested",
     "curve",
@@ -78,6 +79,11 @@ def make(kind):
         from comfy_api.latest import Types
 
         return Types.VOXEL(torch.ones(1, 2, 2, 2))
+    if kind == "splat":
+        from comfy_api.latest import Types
+
+        sizes = {"positions": 3, "scales": 3, "rotations": 4, "opacities": 1}
+        return Types.SPLAT(**{name: torch.ones(1, 2, size) for name, size in sizes.items()}, sh=torch.ones(1, 2, 1, 3))
     if kind == "file3d":
         from comfy_api.latest import Types
 
@@ -149,6 +155,8 @@ def look(value, depth=0):
         return {kind: [look(value.vertices), look(value.faces), value.unlit]}
     if kind == "VOXEL":
         return {kind: look(value.data)}
+    if kind == "SPLAT":
+        return {kind: [look(value.positions), look(value.rotations), look(value.sh), value.counts]}
     if kind == "File3D":
         return {kind: [value.format, repr(value.get_bytes())]}
     if kind == "Image":
