@@ -114,3 +114,27 @@ func TestSIGTERMEndsASupervisorWithItsWorkers(t *testing.T) {
 	awaitEnd(t, grandchild, 0)
 	nothingLeft(t, options)
 }
+
+func TestAClientWaitsForASupervisorThatAnotherHasJustStarted(t *testing.T) {
+	options := newTestOptions(t)
+	folder := t.TempDir()
+	told := filepath.Join(folder, "told")
+	script := "#!/bin/sh\neval \"echo 'error a supervisor is already running: process 1' >&$3\"\necho yes > " + told + "\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(folder, "binary"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	connected := make(chan error, 1)
+	go func() {
+		client, err := api.Connect(testContext(t), api.Options{Socket: options.config().Socket, Name: "test",
+			Start: &api.Launch{Binary: filepath.Join(folder, "binary"), Log: filepath.Join(folder, "log")}})
+		if err == nil {
+			err = client.Close()
+		}
+		connected <- err
+	}()
+	awaitFile(t, told)
+	startDaemon(t, options)
+	if err := <-connected; err != nil {
+		t.Error(err)
+	}
+}

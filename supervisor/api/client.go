@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,7 +59,9 @@ func Connect(ctx context.Context, options Options) (*Client, error) {
 	conn, err := Dial(ctx, options.Socket)
 	if err != nil && options.Start != nil {
 		_, startErr := options.Start.Run(ctx)
-		conn, err = Dial(ctx, options.Socket)
+		if conn, err = Dial(ctx, options.Socket); err != nil && startErr != nil && strings.Contains(startErr.Error(), "already running") {
+			conn, err = dialSoon(ctx, options.Socket)
+		}
 		if err != nil && startErr != nil {
 			return nil, startErr
 		}
@@ -86,6 +90,25 @@ func Connect(ctx context.Context, options Options) (*Client, error) {
 		return nil, fmt.Errorf("introducing this process to the supervisor at %s: %w", options.Socket, err)
 	}
 	return client, nil
+}
+
+// dialSoon reaches a supervisor that somebody else has just started: a socket that is not there yet has no event.
+func dialSoon(ctx context.Context, socket string) (io.ReadWriteCloser, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		conn, err := Dial(ctx, socket)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 func (o Options) hello() (HelloParams, error) {
