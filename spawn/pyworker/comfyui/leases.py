@@ -265,6 +265,9 @@ class Leases:
                     waiter.inbox.popleft()()
                 if channel.gone is not None:
                     return {}
+                if isinstance(waiter.reply, ChannelGone):  # of the supervisor that was asked; another one has taken its place
+                    waiter.reply = None
+                    send()
                 if waiter.reply is None and self._management.processing_interrupted():
                     channel.notify("memory.withdraw", {"id": ask["id"]})
                     raise _Interrupted
