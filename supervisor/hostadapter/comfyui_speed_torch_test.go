@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,13 @@ func (i *installation) addSpeedPack(t testing.TB, name string, native bool) {
 		}
 		if native && strings.HasPrefix(text, "from comfy_env") {
 			text = "from .nodes import NODE_CLASS_MAPPINGS\n"
+		}
+		if name == "speed" && filepath.Base(file.Name) == "comfy-env.toml" { // a node that looks at the stop button needs comfy's modules
+			manifest, err := os.ReadFile("../../testdata/packs/contract/nodes/comfy-env.toml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(manifest)
 		}
 		write(t, filepath.Join(i.folder, "custom_nodes", strings.Replace(file.Name, "speed/", name+"/", 1)), text)
 	}
