@@ -325,7 +325,7 @@ func TestTheContractPackBehavesInAWorkerAsItDoesNatively(t *testing.T) {
 	running.stop(t)
 	running = isolated.start(t, isolated.use(t), flags...)
 	seen := isolated.scenario(t, running)
-	if len(expected) < 90 {
+	if len(expected) < 83 {
 		t.Fatalf("%d cases, want all", len(expected))
 	}
 	for _, name := range slices.Sorted(maps.Keys(expected)) {
