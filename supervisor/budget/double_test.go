@@ -382,6 +382,7 @@ func (d *double) release(wanted Release) Receipt {
 		}
 	}
 	d.bench.machine.take(d.pid, d.card, -freed)
+	d.bench.machine.change(func() { d.bench.machine.ram.Available += pins })
 	d.sequence++
 	said := d.censusNow()
 	return Receipt{Kind: wanted.Kind, Freed: map[string]memory.Bytes{d.name.Device: freed}, PinsFreed: pins, Census: &said}

@@ -175,7 +175,7 @@ func TestPinsAboveACapAreAskedBackAndUnderPressureFromAll(t *testing.T) {
 
 func TestAContainersLimitBelowWhatIsPinnedAlreadyIsWorkedTowards(t *testing.T) {
 	m := newMachine(24 * gib)
-	m.ram = probe.Machine{RAM: memory.RAM{Total: 10 * gib, Available: 3 * gib}, Physical: 64 * gib, Limit: 10 * gib, LimitedBy: "/docker/x"}
+	m.ram = probe.Machine{RAM: memory.RAM{Total: 10 * gib, Available: gib}, Physical: 64 * gib, Limit: 10 * gib, LimitedBy: "/docker/x"}
 	b := start(t, m, func(c *Config) { c.Sweep = 10 * time.Millisecond })
 	host := b.join(memory.Host("a"), nil)
 	host.ceiling, host.pinned = float64(57*gib), 6*gib // as if the machine's RAM were its own
