@@ -54,6 +54,10 @@ func (b *Books) Ask(now time.Time, ask Ask) Outcome {
 	}
 	b.asked++
 	w := &waiter{ask: ask, need: needOf(&ask, &b.rules), member: m, card: c, order: b.asked, since: now, deadline: ask.Deadline}
+	if ask.KeptBack > 0 {
+		w.since = now.Add(-ask.KeptBack)
+		w.need.terms = append(w.need.terms, Span("kept back", ask.KeptBack))
+	}
 	if w.deadline.IsZero() {
 		w.deadline = now.Add(b.rules.AskWait)
 	}

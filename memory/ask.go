@@ -27,6 +27,8 @@ type Ask struct {
 	Paged bool `json:"paged"`
 	// Deadline is when the asking process goes on by itself; zero: after Rules.AskWait.
 	Deadline time.Time `json:"deadline,omitzero"`
+	// KeptBack is how long it waited already for what had to be known before it could be decided.
+	KeptBack time.Duration `json:"kept_back,omitempty"`
 }
 
 // Verdict is how an ask ends.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
+	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/budget"
 )
 
@@ -17,7 +18,7 @@ type workerLine struct {
 // Ask sends a request.
 func (l *workerLine) Ask(method string, params any, done func(result json.RawMessage, err error)) {
 	lane := wire.LaneMemory
-	if method == budget.MethodAskCensus {
+	if method == budget.MethodAskCensus || method == api.MethodPing {
 		lane = wire.LaneReader
 	}
 	ask(l.peer, &wire.Message{Method: method, Lane: lane, Generation: l.generation, Params: wire.Params(params)}, done)

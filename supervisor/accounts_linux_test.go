@@ -307,10 +307,13 @@ func TestLeasesOutliveTheSupervisor(t *testing.T) {
 	b.event("worker.adopted", "computes", nil)
 	restored := b.event("memory.lease_restored", "computes", nil)
 	t.Logf("restored: %s", budget.TermsOf(&restored))
+	orphan := b.event("memory.orphan_computes", "computes", nil)
+	t.Logf("computes: %s", budget.TermsOf(&orphan))
 	waits := b.begin("waits", largeModel, nil)
 	b.event("memory.waiting", "waits", nil)
 	computes.letGo()
 	waits.letGo()
+	b.event("memory.orphan_ended", "computes", nil)
 	if err := waits.wait(t); err != nil {
 		t.Error(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/comfy-supervisor/comfy-supervisor/memory"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
@@ -29,12 +30,18 @@ func (d *Daemon) takeOver(ctx context.Context) {
 	var mu sync.Mutex
 	live := make(map[string]bool)
 	var adoptions sync.WaitGroup
-	for _, record := range records {
+	never := make([]func(), len(records))
+	for i, record := range records { // all, before the first one is there to ask for room
+		never[i] = d.accounts.Expect(memory.Party{Session: record.Session, Environment: record.Environment, Generation: record.Generation})
+	}
+	for i, record := range records {
 		adoptions.Go(func() {
 			if d.adopt(ctx, record) {
 				mu.Lock()
 				live[record.Worker] = true
 				mu.Unlock()
+			} else {
+				never[i]()
 			}
 		})
 	}

@@ -31,6 +31,9 @@ type Config struct {
 	Rules  memory.Rules
 	Limits memory.Limits // of those whose environment says nothing else
 	Sweep  time.Duration // between looks at everybody
+	// TakeOver is how long loads that ask for room wait until an adopted worker has told what it was granted; 0: two
+	// seconds. OrphanPause is the time between questions to one that computes for an earlier supervisor; 0: one second.
+	TakeOver, OrphanPause time.Duration
 	// OpenCards opens the driver's view of the cards. nil: there is none, and the processes' own readings are used.
 	OpenCards func(ctx context.Context) (Cards, error)
 	// ProcessLocal: processes on this machine see only their own bytes on a card (WDDM).
@@ -76,6 +79,7 @@ type Keeper struct {
 	estimate estimates
 	tick     *time.Timer
 	sweeping sweeping
+	takeover takeover
 }
 
 // session is what is known of one host's prompts, and of its reserve.
@@ -91,10 +95,17 @@ func New(config Config) *Keeper {
 	if config.Sweep <= 0 {
 		config.Sweep = 10 * time.Second
 	}
+	if config.TakeOver <= 0 {
+		config.TakeOver = takeoverLimit
+	}
+	if config.OrphanPause <= 0 {
+		config.OrphanPause = orphanPause
+	}
 	k := &Keeper{
 		config: config, done: make(chan struct{}), wake: make(chan struct{}, 1),
 		quiet: make(map[memory.Party]quietPhase), heard: make(map[memory.Party]bool), books: memory.NewBooks(config.Rules), members: make(map[memory.Party]*member),
 		sessions: make(map[string]*session), asks: make(map[string]*ask),
+		takeover: newTakeover(),
 	}
 	k.cards = newCardTable(config.ProcessLocal)
 	k.reader = reader{keeper: k, want: make(chan struct{}, 1)}
@@ -106,6 +117,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer close(k.done)
 	k.tick = time.NewTimer(time.Hour)
 	defer k.tick.Stop()
+	k.takeover.timer = time.NewTimer(time.Hour)
+	defer k.takeover.timer.Stop()
 	k.estimate.load(k.config.File, k.complain)
 	k.seen(k.reader.look(ctx, true)) // before anything is named after a card
 	k.work.Go(func() { k.reader.run(ctx) })
@@ -119,6 +132,8 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-k.wake:
 		case <-k.tick.C:
 			k.handle(k.books.Tick(time.Now()))
+		case <-k.takeover.timer.C:
+			k.takeoverTime(time.Now())
 		case <-k.sweeping.timer.C:
 			k.beginSweep()
 		}

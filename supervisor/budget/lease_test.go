@@ -311,26 +311,32 @@ func TestALoadThatNoLongerWaitsGoesOnAndIsBooked(t *testing.T) {
 
 func TestALeaseOfAnEarlierSupervisorIsKeptAsOneThatMayNotFit(t *testing.T) {
 	b := start(t, newMachine(24*gib), nil)
-	b.machine.take(101, "GPU-0000", 6*gib)
-	adopted := b.join(memory.Party{Session: "operator", Environment: "old", Generation: 3}, func(m *Member) { m.Adopted = true })
-	adopted.serve = func(method string, _ json.RawMessage) (any, error) {
-		if method != MethodAskCensus {
-			return nil, nil
-		}
-		said := Census{Sequence: 7, Devices: []DeviceCensus{{DeviceCensus: memory.DeviceCensus{Device: "cuda:0", Held: 6 * gib, Context: true}}}}
-		return censusAnswer{Census: &said, Leases: []livingLease{{ID: "9", Device: adopted.name, Bytes: 10 * gib}}}, nil
+	device := Device{"cuda:0", b.machine.cards[0].PCI}
+	computing := func(environment string, generation uint64, answer censusAnswer) *double {
+		return b.join(memory.Party{Session: "operator", Environment: environment, Generation: generation}, func(m *Member) {
+			m.Adopted = true
+			m.Line.(*double).serve = func(method string, _ json.RawMessage) (any, error) {
+				switch method {
+				case MethodAskCensus:
+					return answer, nil
+				case api.MethodPing:
+					return map[string]any{"lane_busy": true, "depth": 1}, nil
+				}
+				return nil, nil
+			}
+		})
 	}
+	b.machine.take(101, "GPU-0000", 6*gib)
+	said := Census{Sequence: 7, Devices: []DeviceCensus{{DeviceCensus: memory.DeviceCensus{Device: "cuda:0", Held: 6 * gib, Context: true}}}}
+	adopted := computing("old", 3, censusAnswer{Census: &said, Leases: []livingLease{{ID: "9", Device: device, Bytes: 10 * gib}}})
 	b.keeper.post(func() { b.keeper.askCensus(b.keeper.members[adopted.party]) }) // and once more, which changes nothing
 	b.event("memory.lease_restored", "old")
 	card := b.view().Cards[0]
 	if len(card.Leases) != 1 || !card.Leases[0].Forced || card.Promised != int64(10*gib) {
 		t.Errorf("%+v", card)
 	}
-	working := b.join(memory.Party{Session: "operator", Environment: "working", Generation: 1}, func(m *Member) { m.Adopted = true })
-	b.machine.take(working.pid, "GPU-0000", 3*gib)
-	working.serve = func(string, json.RawMessage) (any, error) {
-		return censusAnswer{Leases: []livingLease{{ID: "1", Device: working.name, Bytes: 5 * gib, Working: true}}}, nil
-	}
+	b.machine.take(102, "GPU-0000", 3*gib)
+	working := computing("working", 1, censusAnswer{Leases: []livingLease{{ID: "1", Device: device, Bytes: 5 * gib, Working: true}}})
 	b.event("memory.lease_restored", "working")
 	if card := b.view().Cards[0]; card.Promised != int64(12*gib) { // 10 and what is still to come of 5
 		t.Errorf("%+v", card)

@@ -19,6 +19,7 @@ type ask struct {
 	node      string
 	advice    memory.Bytes
 	replies   []func(LeaseAnswer) // of every request for it: one that was repeated waits for the last, and which that is can not be told
+	keptSince time.Time           // while the leases of adopted workers were not known; zero: it was not kept back
 	asked     bool                // the books know it
 	withdrawn bool
 	answered  bool
@@ -77,8 +78,15 @@ func (k *Keeper) forget(a *ask) {
 	delete(a.member.asks, a.name)
 }
 
-// askBooks hands an ask to the books, with a picture of the card that is newer than the ask.
+// askBooks hands an ask to the books, as soon as they know what adopted workers were granted.
 func (k *Keeper) askBooks(a *ask, wanted *Lease, arrived time.Time) {
+	if !k.keepBack(a, wanted, arrived) {
+		k.toBooks(a, wanted, arrived)
+	}
+}
+
+// toBooks hands an ask to the books, with a picture of the card that is newer than the ask.
+func (k *Keeper) toBooks(a *ask, wanted *Lease, arrived time.Time) {
 	m, now := a.member, time.Now()
 	if k.members[m.Party] != m || k.asks[a.name] != a {
 		return // gone meanwhile, and its line with it
@@ -93,15 +101,25 @@ func (k *Keeper) askBooks(a *ask, wanted *Lease, arrived time.Time) {
 		Load:   memory.Load{Weights: wanted.Load.Weights, Activation: wanted.Load.Activation, Minimum: wanted.Load.Minimum, Reserve: wanted.Load.Reserve},
 		Advice: a.advice, LargestTensor: wanted.LargestTensor, Streams: wanted.Streams, CastBuffers: wanted.CastBuffers,
 		Context: wanted.Context, Overhead: wanted.Overhead, Keep: wanted.Keep, Paged: wanted.Paged,
+		Deadline: wanted.deadline(arrived),
 	}
-	if wanted.WaitMS > 0 {
-		request.Deadline = arrived.Add(time.Duration(float64(wanted.WaitMS) * answerShare * float64(time.Millisecond)))
+	if !a.keptSince.IsZero() {
+		request.KeptBack = now.Sub(a.keptSince)
 	}
 	a.asked = true
 	k.handle(k.books.Ask(now, request))
 	if a.withdrawn {
+		a.answered = true
 		k.handle(k.books.Withdraw(time.Now(), a.name))
 	}
+}
+
+// deadline is when an ask is to be answered at the latest; zero: its process waits as long as the rules say.
+func (l *Lease) deadline(arrived time.Time) time.Time {
+	if l.WaitMS <= 0 {
+		return time.Time{}
+	}
+	return arrived.Add(time.Duration(float64(l.WaitMS) * answerShare * float64(time.Millisecond)))
 }
 
 // answer passes the books' answer on.
@@ -160,6 +178,7 @@ func (k *Keeper) Finished(party memory.Party, said Finished) {
 			if a.answered {
 				k.forget(a)
 			}
+			k.askLane(a.member)
 		}
 		k.handle(k.books.Finished(now, askName(party, said.ID)))
 	})

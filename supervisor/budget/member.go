@@ -35,6 +35,7 @@ type Member struct {
 type member struct {
 	Member
 	phase    memory.Phase
+	told     memory.Phase      // by the supervisor, which does not know of calls before its time
 	names    map[string]Device // what it calls a card, by our name
 	contexts map[string]bool   // devices on which it has a context
 	census   Census
@@ -59,6 +60,9 @@ type member struct {
 
 // Join makes a process known. Its first phase is Starting for a worker and Ready for a host.
 func (k *Keeper) Join(joining Member) {
+	if joining.Adopted {
+		k.speaks(joining.Party)
+	}
 	k.post(func() {
 		now := time.Now()
 		if k.members[joining.Party] != nil {
@@ -66,8 +70,9 @@ func (k *Keeper) Join(joining Member) {
 		}
 		m := &member{Member: joining, names: make(map[string]Device), contexts: make(map[string]bool), asks: make(map[string]*ask),
 			since: now, phase: memory.Starting}
+		m.told = m.phase
 		if m.Party.IsHost() {
-			m.phase = memory.Ready
+			m.phase, m.told = memory.Ready, memory.Ready
 		}
 		k.members[m.Party] = m
 		at, _ := k.place(m.Party)
@@ -77,9 +82,14 @@ func (k *Keeper) Join(joining Member) {
 		}
 		k.books.Join(now, m.Party)
 		k.limit(m)
-		if m.Adopted {
-			k.askCensus(m)
+		if !m.Adopted {
+			return
 		}
+		if !m.Party.IsHost() { // hosts have no leases, and compute at any time
+			k.awaitLeases(m.Party)
+			k.takeover.orphans[m] = &orphan{}
+		}
+		k.askCensus(m)
 	})
 }
 
@@ -87,10 +97,12 @@ func (k *Keeper) Join(joining Member) {
 func (k *Keeper) Gone(party memory.Party) {
 	k.post(func() {
 		m := k.members[party]
+		defer k.leasesKnown(party)
 		if m == nil {
 			return
 		}
 		delete(k.members, party)
+		delete(k.takeover.orphans, m)
 		if at, ok := k.place(party); ok {
 			k.order = slices.Delete(k.order, at, at+1)
 		}
@@ -175,6 +187,11 @@ func (k *Keeper) phase(party memory.Party, phase memory.Phase, at time.Time) {
 	if m == nil {
 		return
 	}
+	m.told = phase
+	if phase.Idle() && k.isOrphan(m) {
+		phase = memory.Busy
+		k.askLane(m)
+	}
 	if m.phase == memory.Starting && (phase.Idle() || phase == memory.Busy) {
 		k.tellPrompts(m)
 	}
@@ -214,6 +231,7 @@ func (k *Keeper) Census(party memory.Party, said Census) {
 	k.post(func() {
 		if m := k.members[party]; m != nil {
 			k.takeCensus(m, said, time.Time{})
+			k.askLane(m) // a process reports where its calls end
 		}
 	})
 }
@@ -292,9 +310,14 @@ func (k *Keeper) askCensus(m *member) {
 			}
 			if err != nil {
 				m.deaf = m.deaf || isUnknown(err)
-				return
+				k.leasesKnown(m.Party)
+			} else {
+				k.takeAnswer(m, answer, asked)
 			}
-			k.takeAnswer(m, answer, asked)
+			if o := k.takeover.orphans[m]; o != nil {
+				o.heard = true
+				k.askLane(m)
+			}
 		})
 	})
 }
@@ -313,21 +336,35 @@ func (k *Keeper) takeAnswer(m *member, answer censusAnswer, asked time.Time) {
 		}
 	}
 	if m.Adopted && len(answer.Leases) > 0 {
-		k.read(func() { k.restoreLeases(m, answer.Leases) }) // what it holds by now is not in the leases
+		k.restoreLeases(m, answer.Leases)
+		return
 	}
+	k.leasesKnown(m.Party)
 }
 
-// restoreLeases takes over what a process was granted by an earlier supervisor.
+// restoreLeases takes over what a process was granted by an earlier supervisor, as soon as the card was read: what it holds
+// by now is not in the leases. One whose computation ends before that is not restored.
 func (k *Keeper) restoreLeases(m *member, leases []livingLease) {
+	restored := make([]memory.Lease, 0, len(leases))
+	asks := make([]*ask, 0, len(leases))
 	for _, lease := range leases {
 		name := askName(m.Party, lease.ID)
-		if k.members[m.Party] != m || k.asks[name] != nil || !isCard(lease.Device.Device) {
+		if k.asks[name] != nil || !isCard(lease.Device.Device) {
 			continue
 		}
 		a := &ask{name: name, member: m, device: k.locate(m, lease.Device), asked: true, answered: true}
 		k.keep(a)
-		k.handle(k.books.Restore(time.Now(), memory.Lease{Ask: name, Party: m.Party, Device: a.device, Bytes: lease.Bytes, Working: lease.Working}))
+		asks = append(asks, a)
+		restored = append(restored, memory.Lease{Ask: name, Party: m.Party, Device: a.device, Bytes: lease.Bytes, Working: lease.Working})
 	}
+	k.read(func() {
+		for i, a := range asks {
+			if k.asks[a.name] == a {
+				k.handle(k.books.Restore(time.Now(), restored[i]))
+			}
+		}
+		k.leasesKnown(m.Party)
+	})
 }
 
 // isUnknown tells whether a process answered that it does not serve a method.

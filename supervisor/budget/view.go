@@ -33,6 +33,15 @@ func (k *Keeper) view() api.Budget {
 				Holders: []api.BudgetHolder{}, Leases: []api.BudgetLease{}, Waiting: []api.BudgetAsk{}})
 		}
 	}
+	for _, one := range k.takeover.kept {
+		at := slices.IndexFunc(budget.Cards, func(card api.BudgetCard) bool { return card.Device == one.ask.device })
+		if at < 0 {
+			continue // nothing is known of that card yet
+		}
+		party := one.ask.member.Party
+		budget.Cards[at].Waiting = append(budget.Cards[at].Waiting, api.BudgetAsk{Session: party.Session, Environment: party.Environment,
+			Generation: party.Generation, Weights: int64(one.wanted.Load.Weights), Models: one.wanted.Models})
+	}
 	budget.RAM = api.BudgetRAM{Total: int64(k.machine.Total), Available: int64(k.machine.Available), Limit: int64(k.machine.Limit), LimitedBy: k.machine.LimitedBy}
 	pinners, _ := k.pinners()
 	budget.Pins.Budget = int64(memory.PinBudget(pinners, k.pinRAM(pinners)))

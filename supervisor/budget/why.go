@@ -44,18 +44,28 @@ func Chains(events []api.Event, environment string) [][]api.Event {
 	return chains
 }
 
-// whoAsked is the wait of the load for which something is taken.
-func whoAsked(before []api.Event, taking *api.Event) []api.Event {
+// whoAsked is the wait of the load for which something is taken, and before it that for adopted workers, if it had to.
+func whoAsked(before []api.Event, taking *api.Event) (led []api.Event) {
 	name, isAsk := strings.CutPrefix(taking.Cause, "ask ")
 	if !isAsk {
 		return nil
 	}
 	for i := len(before) - 1; i >= 0; i-- {
-		if before[i].Kind == "memory."+memory.EventWaiting && strings.HasPrefix(name, partyOf(&before[i]).String()+"/") {
-			return []api.Event{before[i]}
+		if !strings.HasPrefix(name, partyOf(&before[i]).String()+"/") {
+			continue
+		}
+		switch before[i].Kind {
+		case "memory." + memory.EventWaiting:
+			if len(led) == 0 {
+				led = []api.Event{before[i]}
+			}
+		case "memory.kept_back":
+			return append([]api.Event{before[i]}, led...)
+		case "memory." + memory.EventAnswered:
+			return led // of a load before
 		}
 	}
-	return nil
+	return led
 }
 
 // whatCame is a taking's receipt, or that there was none, and the answer to the load for which it was.
