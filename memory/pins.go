@@ -110,8 +110,9 @@ func SplitPins(pinners []Pinner, ram PinRAM) PinPlan {
 	if plan.Budget <= 0 || len(pinners) == 0 {
 		return plan
 	}
-	order := slices.Clone(pinners)
+	order := pinners
 	if byParty := func(a, b Pinner) int { return a.Party.Compare(b.Party) }; !slices.IsSortedFunc(order, byParty) {
+		order = slices.Clone(order)
 		slices.SortFunc(order, byParty)
 	}
 	wanted := desiredCaps(order, plan.Budget)
@@ -143,8 +144,11 @@ func (p *PinPlan) place(pinner *Pinner, wanted Bytes, room *Bytes) {
 	if pinner.Sent > 0 {
 		last = pinner.Sent
 	}
-	set := PinCap{Party: pinner.Party, Was: last, Bytes: wanted, Terms: Terms{Amount("wanted", wanted), Amount("was", last),
-		Amount("pinned", pinner.Pinned), Amount("largest model", pinner.LargestModel), Amount("room", *room)}}
+	if last > 0 && wanted == last {
+		return
+	}
+	there := *room
+	set := PinCap{Party: pinner.Party, Was: last, Bytes: wanted}
 	switch {
 	case pinner.most() == 0:
 		set.Bytes, set.Cause = min(wanted, max(0, *room)), CausePinNew
@@ -165,6 +169,8 @@ func (p *PinPlan) place(pinner *Pinner, wanted Bytes, room *Bytes) {
 	default:
 		return
 	}
+	set.Terms = Terms{Amount("wanted", wanted), Amount("was", last), Amount("pinned", pinner.Pinned),
+		Amount("largest model", pinner.LargestModel), Amount("room", there)}
 	p.Set = append(p.Set, set)
 }
 
@@ -227,6 +233,7 @@ func desiredCaps(pinners []Pinner, budget Bytes) []Bytes {
 		}
 		return 0
 	}
+	targets := make([]Bytes, len(pinners))
 	for _, target := range []func(i int) Bytes{
 		func(int) Bytes { return smallestCap },
 		func(i int) Bytes { return pinners[i].Pinned },
@@ -240,7 +247,6 @@ func desiredCaps(pinners []Pinner, budget Bytes) []Bytes {
 			return 0
 		},
 	} {
-		targets := make([]Bytes, len(pinners))
 		for i := range targets {
 			targets[i] = min(max(0, target(i)), most[i])
 		}
@@ -255,23 +261,26 @@ func raise(levels, targets []Bytes, room Bytes) (used Bytes) {
 	if room <= 0 {
 		return 0
 	}
-	cost := func(level Bytes) (sum Bytes) {
-		for i := range levels {
-			if to := min(targets[i], level); to > levels[i] {
-				sum = addBytes(sum, to-levels[i])
+	affords := func(level Bytes) bool {
+		left := room
+		for i, target := range targets {
+			if to := min(target, level); to > levels[i] {
+				if left -= to - levels[i]; left < 0 { // each step is below 2^63, and so is room
+					return false
+				}
 			}
 		}
-		return sum
+		return true
 	}
 	var low, high Bytes
 	for _, target := range targets {
 		high = max(high, target)
 	}
-	if cost(high) <= room {
+	if affords(high) {
 		low = high
 	} else {
 		for low < high { // the highest common level that room pays for
-			if middle := low + (high-low+1)/2; cost(middle) <= room {
+			if middle := low + (high-low+1)/2; affords(middle) {
 				low = middle
 			} else {
 				high = middle - 1

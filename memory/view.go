@@ -1,5 +1,7 @@
 package memory
 
+import "slices"
+
 import "time"
 
 // next is when passing time alone will change something: zero if never.
@@ -81,8 +83,11 @@ func (b *Books) Cards() []CardState {
 }
 
 // Workers is what a sweep needs to know of every worker, ordered by party.
-func (b *Books) Workers() []WorkerState {
-	workers := make([]WorkerState, 0, len(b.members))
+func (b *Books) Workers() []WorkerState { return b.AppendWorkers(nil) }
+
+// AppendWorkers is Workers in a slice that is used again.
+func (b *Books) AppendWorkers(workers []WorkerState) []WorkerState {
+	workers = slices.Grow(workers, len(b.members))
 	held := 0
 	for _, m := range b.parties {
 		held += len(m.holders)

@@ -80,6 +80,7 @@ type Keeper struct {
 	tick     *time.Timer
 	sweeping sweeping
 	takeover takeover
+	scratch  scratch
 }
 
 // session is what is known of one host's prompts, and of its reserve.

@@ -62,8 +62,10 @@ func (k *Keeper) splitNow() {
 	}
 }
 
-// pinners is the state of everybody who pins, ordered by party.
+// pinners is the state of everybody who pins, ordered by party, until it is asked for again.
 func (k *Keeper) pinners() (pinners []memory.Pinner, members []*member) {
+	pinners, members = k.scratch.pinners[:0], k.scratch.pinning[:0]
+	defer func() { k.scratch.pinners, k.scratch.pinning = pinners, members }()
 	for _, m := range k.order {
 		if !m.seen || m.deaf || m.pins.own <= 0 {
 			continue
@@ -108,21 +110,17 @@ func (k *Keeper) splitPins(now time.Time, sweep bool) {
 		}
 	}
 	plan := memory.SplitPins(pinners, k.pinRAM(pinners))
-	byParty := make(map[memory.Party]*member, len(members))
-	for _, m := range members {
-		byParty[m.Party] = m
-	}
 	for _, set := range plan.Set {
-		k.setPins(byParty[set.Party], set)
+		k.setPins(k.members[set.Party], set)
 	}
 	if !sweep {
 		return
 	}
 	for _, action := range plan.Release {
-		k.askPins(now, byParty[action.Party], action)
+		k.askPins(now, k.members[action.Party], action)
 	}
 	for _, party := range plan.Late {
-		if m := byParty[party]; !m.pins.late {
+		if m := k.members[party]; !m.pins.late {
 			m.pins.late = true
 			k.event("memory.pins_above_cap", party, "", "it does not come below its cap", memory.Terms{
 				memory.Amount("pinned", m.census.Pinned), memory.Amount("cap", m.pins.force), memory.Count("sweeps", m.pins.over)})
@@ -136,7 +134,7 @@ func (k *Keeper) splitPins(now time.Time, sweep bool) {
 		k.pressure = now
 	}
 	for _, action := range relief.Actions {
-		k.askPins(now, byParty[action.Party], action)
+		k.askPins(now, k.members[action.Party], action)
 	}
 }
 

@@ -15,6 +15,14 @@ type sweeping struct {
 	again   bool // one was asked for meanwhile
 }
 
+// scratch is what looks at everybody fill anew each time. Without it a sweep over thousands of workers would mostly make
+// garbage.
+type scratch struct {
+	workers []memory.WorkerState
+	pinners []memory.Pinner
+	pinning []*member
+}
+
 // eventSweeps is how many sweeps events may cause between two of the clock's.
 const eventSweeps = 10
 
@@ -60,13 +68,20 @@ func (k *Keeper) beginSweep() {
 
 // sweep looks at every worker once, and returns when passing time alone will make it worth while again.
 func (k *Keeper) sweep(now time.Time) time.Time {
-	workers := k.books.Workers()
-	for i := range workers {
-		if m := k.members[workers[i].Party]; m != nil {
-			workers[i].IdleRelease, workers[i].Reap = &m.IdleRelease, &m.Reap
-			if m.deaf {
-				workers[i].IdleRelease = new(time.Duration)
-			}
+	workers := k.books.AppendWorkers(k.scratch.workers[:0])
+	k.scratch.workers = workers
+	at := 0
+	for i := range workers { // both are ordered by party
+		for at < len(k.order) && k.order[at].Party.Compare(workers[i].Party) < 0 {
+			at++
+		}
+		if at == len(k.order) || k.order[at].Party != workers[i].Party {
+			continue
+		}
+		m := k.order[at]
+		workers[i].IdleRelease, workers[i].Reap = &m.IdleRelease, &m.Reap
+		if m.deaf {
+			workers[i].IdleRelease = new(time.Duration)
 		}
 	}
 	plan := memory.Sweep(now, workers, k.config.Limits, k.books.Cards())
@@ -83,7 +98,7 @@ func (k *Keeper) sweep(now time.Time) time.Time {
 			k.sweepAction(now, action)
 		}
 	}
-	for _, m := range k.members {
+	for _, m := range k.order {
 		k.assign(m)
 		k.holdRAM(m)
 	}
