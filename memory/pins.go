@@ -132,9 +132,7 @@ func SplitPins(pinners []Pinner, ram PinRAM) PinPlan {
 		}
 	}
 	slices.SortFunc(plan.Set, func(a, b PinCap) int { return a.Party.Compare(b.Party) })
-	for i := range order {
-		plan.reclaim(&order[i], wanted[i])
-	}
+	plan.reclaim(order, wanted)
 	return plan
 }
 
@@ -175,20 +173,40 @@ func (p *PinPlan) place(pinner *Pinner, wanted Bytes, room *Bytes) {
 }
 
 // reclaim asks for what is pinned above a cap.
-func (p *PinPlan) reclaim(pinner *Pinner, wanted Bytes) {
-	limit := wanted
-	if pinner.most() > 0 {
-		limit = min(wanted, pinner.most())
+func (p *PinPlan) reclaim(pinners []Pinner, wanted []Bytes) {
+	above := 0
+	for i := range pinners {
+		if pinners[i].Pinned > pinners[i].allowed(wanted[i]) {
+			above++
+		}
 	}
-	excess := addBytes(pinner.Pinned, -limit)
-	if excess <= 0 {
+	if above == 0 {
 		return
 	}
-	p.Release = append(p.Release, Action{Kind: ReleasePins, Party: pinner.Party, Bytes: excess, Cause: "above_cap",
-		Terms: Terms{Amount("pinned", pinner.Pinned), Amount("cap", limit), Count("sweeps above", pinner.Over)}})
-	if pinner.Over >= ReclaimSweeps {
-		p.Late = append(p.Late, pinner.Party)
+	p.Release = make([]Action, 0, above)
+	terms := make(Terms, 0, 3*above) // of all
+	for i := range pinners {
+		pinner := &pinners[i]
+		limit := pinner.allowed(wanted[i])
+		if pinner.Pinned <= limit {
+			continue
+		}
+		first := len(terms)
+		terms = append(terms, Amount("pinned", pinner.Pinned), Amount("cap", limit), Count("sweeps above", pinner.Over))
+		p.Release = append(p.Release, Action{Kind: ReleasePins, Party: pinner.Party, Bytes: addBytes(pinner.Pinned, -limit), Cause: "above_cap",
+			Terms: terms[first:len(terms):len(terms)]})
+		if pinner.Over >= ReclaimSweeps {
+			p.Late = append(p.Late, pinner.Party)
+		}
 	}
+}
+
+// allowed is what a pinner may keep pinned of a cap that it is to have.
+func (p *Pinner) allowed(wanted Bytes) Bytes {
+	if most := p.most(); most > 0 {
+		return min(wanted, most)
+	}
+	return wanted
 }
 
 // sparePins is what of a budget is kept for newcomers.
