@@ -254,7 +254,7 @@ func (d *Daemon) workerAnswered(w *worker, call *call, reply *wire.Message, body
 		if answer.Error.Data.Node == "" {
 			answer.Error.Data.Node = call.node
 		}
-	case call.local != nil, call.method == api.MethodNodes: // others have their answer in the body
+	case call.local != nil, call.method == api.MethodNodes, call.method == methodHandleSettle: // others have their answer in the body
 		answer.Result = reply.Result
 	}
 	answer.Files = shipment.Deliver(call.client.party)

@@ -141,7 +141,7 @@ func (c *client) HandleRequest(request *wire.Message, body []byte, reply wire.Re
 		c.wantsLogs = true
 		c.daemon.mu.Unlock()
 		_ = reply(&wire.Message{}, nil)
-	case api.MethodNodes: // the worker's own words, of any size
+	case api.MethodNodes, methodHandleSettle: // the worker's own words, of any size
 		c.daemon.acceptQuestion(c, request, body, reply)
 	case api.MethodPing:
 		_ = reply(&wire.Message{}, nil) // that nobody is left to read it is noticed by the reader

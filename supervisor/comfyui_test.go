@@ -152,6 +152,52 @@ func TestAQuestionOfAnAdapterReachesAWorkerBesideItsCalls(t *testing.T) {
 	}
 }
 
+func TestAWorkerHasLetGoOfWhatWasDroppedBeforeItSaysSo(t *testing.T) {
+	options := newTestOptions(t)
+	startDaemon(t, options)
+	host := connectAdapter(t, options, nil)
+	settle := question{Environment: "pack", IfAwake: true}
+	if result, _ := host.ask(methodHandleSettle, settle); string(result) != `{"awake":false}` {
+		t.Errorf("a worker that does not run answered %s", result)
+	}
+	call := func(node, path string, answered func(*wire.Message, []byte, error)) {
+		message := &wire.Message{Method: api.MethodCall, Params: wire.Params(question{Environment: "pack", Node: node})}
+		if _, err := host.peer.Start(message, pythonValue(`{"m":{"marker":"`+path+`"}}`), answered); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, made := marker(t), make(chan string, 1)
+	call("Keep", kept, func(reply *wire.Message, body []byte, err error) { made <- fmt.Sprintf("%s %v", body, err) })
+	if answer := <-made; !strings.Contains(answer, `"h"`) {
+		t.Fatalf("the node returned %s", answer)
+	}
+	drop := map[string]any{"environment": "pack", "generation": 1, "handles": []any{map[string]int{"id": 1, "count": 1}}}
+	if err := host.peer.Notify(&wire.Message{Method: methodHandleDrop, Params: wire.Params(drop)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if result, _ := host.ask(methodHandleSettle, settle); string(result) != `{"settled":true}` {
+		t.Errorf("the worker answered %s", result)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Errorf("the object is still there: %v", err)
+	}
+
+	computes, ended := marker(t), make(chan struct{})
+	call("Block", computes, func(*wire.Message, []byte, error) { close(ended) })
+	eventually(t, "the node", func() bool {
+		_, err := os.Stat(computes)
+		return err == nil
+	})
+	if result, _ := host.ask(methodHandleSettle, settle); string(result) != `{"settled":false}` {
+		t.Errorf("a worker that computes answered %s", result)
+	}
+	select {
+	case <-ended:
+		t.Error("the answer waited for the node")
+	default:
+	}
+}
+
 func TestAnAdapterHearsWhatBecomesOfItsWorkers(t *testing.T) {
 	options := newTestOptions(t)
 	startDaemon(t, options)

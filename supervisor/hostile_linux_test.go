@@ -35,7 +35,7 @@ func TestEveryMethodAnswersOddParametersOnceAndHarmsNobody(t *testing.T) {
 	daemon := startDaemon(t, options)
 	mustCall(t, daemon.connect(), "Echo", nil)
 	names := append(slices.Collect(maps.Keys(methods)), api.MethodCall, api.MethodNodes, api.MethodPing, api.MethodHello, api.MethodCancel,
-		api.MethodMemoryReserve, api.MethodMemoryReturn, api.MethodMemoryReleased, methodInstanceDrop, methodHandleDrop,
+		api.MethodMemoryReserve, api.MethodMemoryReturn, api.MethodMemoryReleased, methodInstanceDrop, methodHandleDrop, methodHandleSettle,
 		"comfyui.scan", methodComfyUIFolders, methodComfyUILogs, "no.such.method", "")
 	names = slices.DeleteFunc(names, func(name string) bool { return name == api.MethodShutdown || name == api.MethodRestart || name == "" })
 	conn := dialRaw(t, options)

@@ -15,6 +15,8 @@ const (
 	methodStacks       = "stacks"
 	methodInstanceDrop = "instance.drop"
 	methodHandleDrop   = "handle.drop"
+	// methodHandleSettle is a host's request: the worker answers once it has let go of what the host has dropped before.
+	methodHandleSettle = "handle.settle"
 
 	notificationHello    = "hello"
 	notificationPhase    = "phase"

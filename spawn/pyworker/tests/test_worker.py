@@ -6,10 +6,11 @@ import os
 import signal
 import tempfile
 import threading
+import time
 import unittest
 from typing import Any
 
-from comfy_supervisor_worker.wire.channel import Channel
+from comfy_supervisor_worker.wire.channel import Channel, Waiter
 from comfy_supervisor_worker.wire.opaque import Handle, Opaque
 from comfy_supervisor_worker.wire.errors import RemoteError
 from harness import LIMIT, WorkerProcess
@@ -285,9 +286,35 @@ class Objects(WorkerCase):
         )
         self.assertEqual(self.worker.call("IsHeld", {"value": handle}), (True,))
         self.assertIs(type(self.worker.call("Echo", {"value": handle})[0]), Handle)
-        self.worker.channel.notify("handle.drop", {"handles": [{"id": handle.id, "count": 2}]})
+        dropped = {"handles": [{"id": handle.id, "count": 2}]}
+        self.worker.channel.notify("handle.drop", {"generation": 7, **dropped})  # has other objects
+        self.assertEqual(self.worker.call("IsHeld", {"value": handle}), (True,))
+        self.worker.channel.notify("handle.drop", {"generation": 1, **dropped})
         error = self.worker.error("IsHeld", {"value": handle})
         self.assertIn("no longer kept", str(error))
+
+    def test_that_objects_have_gone_is_said_when_they_have(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        may_go = os.path.join(folder.name, "may go")
+        self.addCleanup(lambda: open(may_go, "a").close())
+        channel = self.worker.channel
+        numbers = [self.worker.call("HoldsSlow", {"folder": folder.name})[0].id]
+        numbers.append(self.worker.call("HoldsLock")[0].id)
+        channel.notify("handle.drop", {"handles": numbers})
+        waiter = Waiter()
+        request = channel.begin(waiter)
+        channel.notify("handle.settle", {}, id=request)
+        begun = os.path.join(folder.name, "begun")
+        end = time.monotonic() + LIMIT
+        while not os.path.exists(begun) and time.monotonic() < end:
+            channel.request("ping", {}, timeout=LIMIT)
+        channel.request("ping", {}, timeout=LIMIT)  # is answered after what was at once
+        self.assertTrue(os.path.exists(begun))
+        self.assertIsNone(waiter.reply)
+        open(may_go, "x").close()
+        self.assertTrue(channel.wait(waiter, LIMIT))
+        self.assertEqual(channel.result(waiter)[0]["result"], {"settled": True})
 
     def test_handles_of_others_are_clear_errors(self) -> None:
         dead = Handle(1, "some.Model", "basic", 0, "e" * 32)

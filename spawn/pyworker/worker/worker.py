@@ -88,6 +88,8 @@ class Worker:
             self.main.post_call(Call(message, body))
         elif method in self._on_reader:
             self.channel.reply(request, self._on_reader[method](message))
+        elif method == "handle.settle":
+            self._settle(request)
         elif self.comfyui is not None and self.comfyui.serves(method):
             self.comfyui.post(message, body)
         elif method in self._on_main:
@@ -119,7 +121,9 @@ class Worker:
             token = str(params.get("instance") or "")
             self.main.post(lambda: self._dropped(self.calls.drop_instance, token))
         elif method == "handle.drop":
-            handles = params.get("handles")
+            generation, handles = params.get("generation"), params.get("handles")
+            if generation and self.generation and generation != self.generation:
+                return  # of a worker that is gone, whose objects had the same numbers
             self.main.post(lambda: self._dropped(self.role.drop, handles))
         else:
             decode.discard(message, self.memory)
@@ -167,6 +171,15 @@ class Worker:
         finally:
             if self.comfyui is not None:
                 self.comfyui.memory.changed()
+
+    def _settle(self, request: int) -> None:
+        """Answers once what was to be dropped before is gone; at once while calls keep it waiting.
+        On the thread that reads.
+        """
+        if self.main.state()["lane_busy"]:
+            self.channel.reply(request, {"settled": False})
+        else:
+            self.main.post(lambda: self.channel.reply(request, {"settled": True}))
 
     def _load(self, message: Message) -> None:
         request = message["id"]

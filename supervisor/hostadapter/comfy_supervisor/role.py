@@ -24,6 +24,7 @@ class HostRole:
         self._due = due
         self.codecs = Codecs()
         self._dropped: deque[tuple[str, int, int]] = deque()
+        self._unsettled: set[str] = set()  # environments with drops since the last look
 
     def encode_other(self, value: Any, encoder: Encoder) -> dict[str, Any]:
         """A handle as itself, a class with a codec by that, else a pickle. Raises CannotCross for
@@ -69,7 +70,14 @@ class HostRole:
 
     def _drop(self, environment: str, generation: int, number: int) -> None:
         self._dropped.append((environment, generation, number))
+        self._unsettled.add(environment)  # only now: who finds it here sends what is above
         self._due()
+
+    def unsettled(self) -> list[str]:
+        """The environments of which handles have been dropped since this was asked last."""
+        found = list(self._unsettled)
+        self._unsettled.difference_update(found)
+        return found
 
     def collect(self) -> list[dict[str, Any]]:
         """The parameters of `handle.drop` notifications that are due, one for each worker."""

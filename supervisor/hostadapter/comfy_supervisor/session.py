@@ -254,6 +254,43 @@ class Session:
         self._dropped.append((environment, instance))
         self._due()
 
+    def settle(self, seconds: float) -> bool:
+        """Sends out which handles were dropped since the last time, and waits until their workers
+        have let go of the objects, for `seconds` at most.
+
+        False if some may still be there: a worker computes, does not know the question or does not
+        answer, or there is no connection. Never connects.
+        """
+        environments, channel = self.role.unsettled(), self.connection
+        if not environments:
+            return True
+        if channel is None:
+            return False
+        end = time.monotonic() + seconds
+        waiters: dict[int, Waiter] = {}
+        try:
+            channel.due()  # by now; a finalizer on another thread may not have come to say so
+            for environment in environments:
+                waiter = Waiter()
+                request = channel.begin(waiter)
+                waiters[request] = waiter
+                params = {"environment": environment, "if_awake": True}
+                message = {
+                    "jsonrpc": "2.0",
+                    "id": request,
+                    "method": "handle.settle",
+                    "params": params,
+                }
+                channel.send(encode_json(message).encode())
+            for waiter in waiters.values():
+                channel.wait(waiter, end - time.monotonic())
+        except ChannelGone:
+            return False
+        finally:
+            for request in waiters:
+                channel.forget(request)
+        return all(map(_settled, waiters.values()))
+
     def on_request(self, method: str, function: Callable[[CallerRequest], Any] | None) -> None:
         """Serves requests that are meant for the thread that waits in a call.
 
@@ -515,6 +552,15 @@ def _dial(path: str, start: bool, link: _Link) -> Channel:
                 time.sleep(_RETRY_SECONDS)
     link.channel = Channel(transport, link, "comfy-supervisor-reader")
     return link.channel
+
+
+def _settled(waiter: Waiter) -> bool:
+    if not isinstance(waiter.reply, tuple):
+        return False
+    result = waiter.reply[0].get("result")
+    if not isinstance(result, dict):
+        return False
+    return result.get("settled") is True or result.get("awake") is False  # nobody keeps anything
 
 
 def _notification(method: str, params: Any) -> bytes:

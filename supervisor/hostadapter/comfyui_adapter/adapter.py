@@ -14,7 +14,7 @@ from typing import Any
 
 from comfy_supervisor.errors import StartFailed
 
-from . import discovery, executor, hostfacts, hostroutes, loanbook, settings, stuck
+from . import discovery, executor, hostfacts, hostroutes, loanbook, ramrelease, settings, stuck
 from .bridge import Bridge
 from .environments import Environments, Unusable
 from .fingerprint import fingerprint
@@ -65,6 +65,7 @@ class Adapter:
             self._prepared = True
             executor.watch_prompts(self._prompt_began, self._prompt_ended)
             self.memory.moments.install(getattr(executor.server(), "prompt_queue", None))
+            ramrelease.install(self.link.settle)
             for line in loanbook.missing():
                 logging.warning("[comfy-supervisor] %s", line)
             wanted = []

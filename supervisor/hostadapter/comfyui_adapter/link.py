@@ -94,6 +94,12 @@ class Link:
         if session is not None:
             session.drop_instance(environment, token)
 
+    def settle(self, seconds: float) -> None:
+        """Waits for workers to let go of the objects whose handles have gone, for `seconds` at most. Never connects."""
+        session = self._session
+        if session is not None:
+            session.settle(seconds)
+
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     def call(

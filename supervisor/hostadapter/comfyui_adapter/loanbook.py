@@ -50,6 +50,8 @@ LOANS = (
     Loan("comfy_api.latest", "io.Schema", "nodes of the third kind are not registered", ("node_id", "inputs", "outputs", "hidden")),
     Loan("comfy_api.latest", "io.Schema.get_v1_info", "nodes of the third kind are not registered", ("cls",)),
     Loan("comfy_execution.caching", "BasicCache", "loaders do not run again by themselves after a worker's restart"),
+    Loan("comfy_execution.caching", "RAMPressureCache.ram_release", "cached outputs may go that need not, where workers are slow to let go", ("self",)),
+    Loan("comfy_execution.caching", "psutil.virtual_memory", "cached outputs may go that need not, where workers are slow to let go", ()),
     Loan("comfy_execution.graph_utils", "GraphBuilder._default_prefix_call_index", "prefixes of expanded graphs are not the host's"),
     Loan("comfy_execution.graph_utils", "GraphBuilder._default_prefix_graph_index", "prefixes of expanded graphs are not the host's"),
     Loan("comfy_execution.graph_utils", "GraphBuilder._default_prefix_root", "prefixes of expanded graphs are not the host's"),

@@ -224,6 +224,10 @@ class Client(Party):
             self.hello(message)
         elif method == "call":
             threading.Thread(target=self.call, args=(message, body), daemon=True).start()
+        elif method in self.broker.unanswered:
+            pass
+        elif method == "handle.settle" and not self.broker.old:
+            self.settle(message, body)
         elif (
             method == "ask"
         ):  # for tests: a request of the supervisor itself to the thread in a call
@@ -266,6 +270,13 @@ class Client(Party):
         }
         self.broker.files.adopt(self, params.get("owned") or [])
         self.channel.reply(message["id"], result)
+
+    def settle(self, message: Message, body: bytes) -> None:
+        worker = self.broker.workers.get(message["params"]["environment"])
+        if worker is None:
+            self.channel.reply(message["id"], {"awake": False})
+        else:
+            self.forward(message, body, worker)
 
     def call(self, message: Message, body: bytes) -> None:
         try:
@@ -415,6 +426,8 @@ class Broker:
         self.protocol = PROTOCOL
         self.pool_bytes = 512 << 20
         self.refuse_hello = ""
+        self.old = False  # it does not know handle.settle
+        self.unanswered: set[str] = set()  # methods of clients
         self.last_hello: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._starting: dict[str, threading.Lock] = {}

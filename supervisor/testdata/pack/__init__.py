@@ -243,6 +243,21 @@ def Orphan(marker, seconds=600):
     return ("done",)
 
 
+class Kept:
+    """Stays in its worker, and leaves a file when it goes."""
+
+    def __init__(self, marker):
+        self.marker = marker
+        self.lock = threading.Lock()
+
+    def __del__(self):
+        open(self.marker, "x").close()
+
+
+def Keep(marker):
+    return (Kept(marker),)
+
+
 class Strict:
     """Has inputs of its own, as nodes of real packs do."""
 
@@ -259,7 +274,7 @@ NODE_CLASS_MAPPINGS = {"Strict": Strict} | {
     function.__name__: _node(function)
     for function in (
         Echo, Say, Write, Where, Block, Wait, Meet, Raise, Die, Leave, Speak, Cycle, Fill, Steps, Ask, Tell, Orphan,
-        FillAndDie, FillLater, Pool, Limit, Forks,
+        FillAndDie, FillLater, Keep, Pool, Limit, Forks,
     )
 }
 NODE_DISPLAY_NAME_MAPPINGS = {"Echo": "Echo what comes in"}

@@ -212,6 +212,24 @@ class HoldsLock(Node):
         return (HoldsLock.made[-1],)
 
 
+class GoesSlowly:
+    """Says when it begins to go, and goes once it may."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.lock = threading.Lock()
+
+    def __del__(self):
+        open(os.path.join(self.folder, "begun"), "x").close()
+        while not os.path.exists(os.path.join(self.folder, "may go")):
+            time.sleep(0.002)
+
+
+class HoldsSlow(Node):
+    def run(self, folder):
+        return (GoesSlowly(folder),)
+
+
 class IsHeld(Node):
     def run(self, value):
         return (any(value is made for made in HoldsLock.made),)

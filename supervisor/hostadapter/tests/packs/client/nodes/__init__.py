@@ -209,6 +209,22 @@ class Makes(Node):
         raise AssertionError(what)
 
 
+class Leaves:
+    """Leaves a file when it goes."""
+
+    def __init__(self, path):
+        self.path = path
+        self.stays = (each for each in ())  # does not pickle
+
+    def __del__(self):
+        open(self.path, "x").close()
+
+
+class Keeps(Node):
+    def run(self, path):
+        return Leaves(path)
+
+
 class Reads(Node):
     def run(self, value):
         if isinstance(value, tuple) and not isinstance(value, Point):
