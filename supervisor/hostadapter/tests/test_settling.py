@@ -35,6 +35,7 @@ class Settling(BrokerCase):
 
     def test_a_worker_that_computes_is_not_waited_for(self) -> None:
         path, goes_on = self.file("later"), self.file("goes on")
+        self.addCleanup(lambda: open(goes_on, "a").close())
         kept = self.call("Keeps", path=path)
         running = self.session.start("plain", "Waits", path=goes_on)
         worker = self.broker.workers["plain"].channel
