@@ -2,12 +2,14 @@ package spawn
 
 import (
 	"errors"
+	"io"
 	"os"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/comfy-supervisor/comfy-supervisor/spawn/launcherpb"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 )
 
@@ -146,4 +148,42 @@ func TestAWorkerOfAStoppedSupervisorIsAdopted(t *testing.T) {
 	}
 	supervisor.leave(t) // it has been told that the worker is another's
 	ask[anything](t, worker, "echo", anything{})
+}
+
+// saidStream is a launcher's Traffic stream on which all has been said already.
+type saidStream struct {
+	launcherpb.Launcher_TrafficClient
+	messages []*launcherpb.Upward
+}
+
+func (s *saidStream) Recv() (*launcherpb.Upward, error) {
+	if len(s.messages) == 0 {
+		return nil, io.EOF
+	}
+	message := s.messages[0]
+	s.messages = s.messages[1:]
+	return message, nil
+}
+
+// TestAPythonThatEndsBeforeItsLineIsTakenTellsItsOwnEnd: the launcher has closed its socket by then, which says nothing.
+func TestAPythonThatEndsBeforeItsLineIsTakenTellsItsOwnEnd(t *testing.T) {
+	exit := &launcherpb.Exit{HasCode: true, Code: 127, Stderr: []string{"a library is missing"}}
+	conn, err := newLentConn(&worker{}, &saidStream{messages: []*launcherpb.Upward{{Phase: &launcherpb.Phase{Phase: "empty"}}, {Exit: exit}}}, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lent := conn.(*lentConn)
+	if err := lent.take(testContext(t), t.TempDir(), "key"); err != nil {
+		t.Errorf("taking a line that is not there any more: %v", err)
+	}
+	if _, err := lent.Receive(); !errors.Is(err, io.EOF) || lent.ending() != exit {
+		t.Errorf("received %v, exit %v", err, lent.ending())
+	}
+	broken, err := newLentConn(&worker{}, &saidStream{}, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := broken.(*lentConn).take(testContext(t), t.TempDir(), "key"); err == nil {
+		t.Error("a launcher that says nothing gave a line")
+	}
 }

@@ -53,16 +53,32 @@ func newLentConn(w *worker, stream launcherpb.Launcher_TrafficClient, cancel con
 	return c, nil
 }
 
-// take gets the line from the launcher, whose Python has been started. Nothing is sent or received before.
+// take gets the line from the launcher, whose Python has been started. Nothing is sent or received before. There is none
+// to get when Python has ended already, which is no error of the launcher's: Receive then tells of that end.
 func (c *lentConn) take(ctx context.Context, folder, key string) error {
 	line, lease, err := fetchLine(ctx, folder, key)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = c.setLine(line, lease)
+	case c.toldOfEnd(ctx):
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("taking over the launcher's connection to Python: %w", err)
 	}
 	return nil
+}
+
+// toldOfEnd waits, not for long, for the launcher's word on why it gives no line, and reports whether Python has ended.
+func (c *lentConn) toldOfEnd(ctx context.Context) bool {
+	limit := time.NewTimer(lineLimit)
+	defer limit.Stop()
+	select {
+	case <-c.told:
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return c.ending() != nil
 }
 
 func (c *lentConn) setLine(line *os.File, lease net.Conn) error {
@@ -228,7 +244,7 @@ func (c *lentConn) read() error {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	if c.line == nil {
-		<-c.told // Python was not started
+		<-c.told // Python was not started, or has ended before the line was taken
 		return os.ErrDeadlineExceeded
 	}
 	count, err := c.line.Read(c.buffer)
