@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,6 +53,9 @@ func TestTwoWorkersThatWantMostOfTheCardAtOnceBothFinish(t *testing.T) {
 	b.events.mu.Lock()
 	chains := budget.Chains(b.events.all, asked.Environment)
 	b.events.mu.Unlock()
+	chains = slices.DeleteFunc(chains, func(chain []api.Event) bool { // pins above a cap may have been asked back as well
+		return !slices.ContainsFunc(chain, func(event api.Event) bool { return event.Kind == asked.Kind })
+	})
 	if len(chains) != 1 || len(chains[0]) < 3 {
 		t.Fatalf("why it was asked: %v", chains)
 	}
