@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -51,28 +49,18 @@ with nobody.`,
 
 // bench carries the command out.
 func (app *application) bench(ctx context.Context, flags benchFlags) error {
-	loaded, err := app.loadSettings(nil)
+	stage, _, err := app.privateInstance(flags.python)
 	if err != nil {
 		return err
 	}
-	binary, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding this program's file: %w", err)
-	}
-	// What the user's own supervisor and host are told is not for a private one.
-	environ := slices.DeleteFunc(slices.Clone(app.environ), func(variable string) bool {
-		return strings.HasPrefix(variable, "COMFY_SUPERVISOR_")
-	})
 	build := newProgress(app, false, flags.json)
+	stage.Report = func(event demo.Event) {
+		if event.Kind == demo.StepBuild {
+			build.event(*event.Build)
+		}
+	}
 	result, err := bench.Run(ctx, bench.Options{
-		Stage: demo.Options{
-			Began: programStart, Python: flags.python, Build: buildConfiguration(app, loaded, 0, nil), Binary: binary, Environ: environ,
-			Report: func(event demo.Event) {
-				if event.Kind == demo.StepBuild {
-					build.event(*event.Build)
-				}
-			},
-		},
+		Stage: stage,
 		Quick: flags.quick,
 		Report: func(measuring string) {
 			build.close()

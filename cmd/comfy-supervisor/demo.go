@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/comfy-supervisor/comfy-supervisor/manifest/settings"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/demo"
 )
@@ -54,31 +55,16 @@ Exit code: 0 every claim held, 1 one did not.`,
 
 // demo carries the command out.
 func (app *application) demo(ctx context.Context, flags demoFlags) error {
-	loaded, err := app.loadSettings(nil)
+	options, loaded, err := app.privateInstance(flags.python)
 	if err != nil {
 		return err
-	}
-	binary, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding this program's file: %w", err)
 	}
 	if flags.out == "" {
 		flags.out = filepath.Join(loaded.CacheDirectory.Value, "demo.png")
 	}
-	// What the user's own supervisor and host are told is not for a private one.
-	environ := slices.DeleteFunc(slices.Clone(app.environ), func(variable string) bool {
-		return strings.HasPrefix(variable, "COMFY_SUPERVISOR_")
-	})
 	display := newDemoDisplay(app, flags.json)
-	outcome, err := demo.Run(ctx, demo.Options{
-		Began:   programStart,
-		Python:  flags.python,
-		Build:   buildConfiguration(app, loaded, 0, nil),
-		Picture: flags.out,
-		Binary:  binary,
-		Environ: environ,
-		Report:  display.event,
-	})
+	options.Picture, options.Report = flags.out, display.event
+	outcome, err := demo.Run(ctx, options)
 	display.close()
 	if flags.json {
 		err = errors.Join(err, app.printJSON(outcome))
@@ -89,6 +75,26 @@ func (app *application) demo(ctx context.Context, flags demoFlags) error {
 		return &exitError{code: exitFailed, err: err}
 	}
 	return nil
+}
+
+// privateInstance is what a private supervisor and its host start from, with an interpreter or, where that is empty, the
+// first that fits; and the settings.
+func (app *application) privateInstance(python string) (demo.Options, *settings.Settings, error) {
+	loaded, err := app.loadSettings(nil)
+	if err != nil {
+		return demo.Options{}, nil, err
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		return demo.Options{}, nil, fmt.Errorf("finding this program's file: %w", err)
+	}
+	// What the user's own supervisor and host are told is not for a private one.
+	environ := slices.DeleteFunc(slices.Clone(app.environ), func(variable string) bool {
+		return strings.HasPrefix(variable, "COMFY_SUPERVISOR_")
+	})
+	return demo.Options{
+		Began: programStart, Python: python, Build: buildConfiguration(app, loaded, 0, nil), Binary: binary, Environ: environ,
+	}, loaded, nil
 }
 
 // demoDisplay shows a demonstration while it runs.
