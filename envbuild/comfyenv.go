@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/atomicwriter"
 	"github.com/pelletier/go-toml/v2"
 )
 
@@ -142,7 +143,7 @@ func stampTakenOver(plan *Plan, revision, prefix, version string, done activated
 	mark := &stamp{Format: storeFormat, PlanHash: plan.Hash, Recipe: plan.Recipe, Inputs: plan.Inputs, Interpreter: condaPython(prefix),
 		Python: version, Received: got,
 		Lines: append(slices.Clone(plan.Lines), line), Entries: entries, BuiltAt: time.Now().UTC()}
-	if err := writeAtomically(filepath.Join(revision, elsewhereName), []byte(prefix+"\n"), 0o644); err != nil {
+	if err := atomicwriter.WriteFile(filepath.Join(revision, elsewhereName), []byte(prefix+"\n"), 0o644); err != nil {
 		return nil, fmt.Errorf("completing %s: %w", plan.Name, err)
 	}
 	if err := mark.write(revision); err != nil {

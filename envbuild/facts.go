@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/moby/sys/atomicwriter"
 )
 
 // factsFormat is the version of the JSON form of Facts.
@@ -224,7 +226,7 @@ func SaveFacts(directory string, facts Facts) (string, error) {
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return "", fmt.Errorf("making the folder for host facts: %w", err)
 	}
-	if err := writeAtomically(path, content, 0o600); err != nil {
+	if err := atomicwriter.WriteFile(path, content, 0o600); err != nil {
 		return "", fmt.Errorf("writing host facts: %w", err)
 	}
 	return path, nil

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	"github.com/moby/sys/atomicwriter"
 )
 
 // The pixi that is fetched where the machine has none.
@@ -107,7 +108,7 @@ func unpackPixi(content []byte, archive pixiArchive, target string) error {
 	// As for uv: a process forked while the file is open for writing would hold it busy.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	return writeAtomically(target, binary, 0o755)
+	return atomicwriter.WriteFile(target, binary, 0o755)
 }
 
 // archiveMember reads the file of that name, in whatever folder, from a zip or a compressed tar.

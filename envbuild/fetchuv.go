@@ -20,6 +20,7 @@ import (
 	"syscall"
 
 	"github.com/gofrs/flock"
+	"github.com/moby/sys/atomicwriter"
 )
 
 // fetchLimit bounds what is unpacked: uv's binary has some 40 MB.
@@ -106,7 +107,7 @@ func unpackUV(wheel, target string) error {
 	// else, and the binary could not be started before ("text file busy").
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	return writeAtomically(target, binary, 0o755)
+	return atomicwriter.WriteFile(target, binary, 0o755)
 }
 
 // interpreterWithPip is the first of the host's interpreter, its base and those on PATH that can run pip.

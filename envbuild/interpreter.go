@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/moby/sys/atomicwriter"
 )
 
 // interpreter is what a Python says of itself.
@@ -90,7 +92,7 @@ func (p prober) ask(ctx context.Context, path string) (interpreter, error) {
 		}
 		// A cache that can not be written costs the next build one start of this interpreter, no more.
 		if os.MkdirAll(filepath.Dir(cached), 0o700) == nil {
-			_ = writeAtomically(cached, content, 0o600)
+			_ = atomicwriter.WriteFile(cached, content, 0o600)
 		}
 	}
 	return found, nil

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -327,4 +328,24 @@ func TestAFullDiskFailsTheBuildWithItsReason(t *testing.T) {
 	}
 	m.pack("one", "[pypi-dependencies]\nsmall = \"==1.0\"\n")
 	m.mustBuild(OutcomeBuilt, pack)
+}
+
+func TestWhatAnInterruptedSwitchLeftIsRemoved(t *testing.T) {
+	directory := t.TempDir()
+	for _, name := range []string{".tmp-current1234", currentName, lockFileName, busyName} {
+		if err := os.WriteFile(filepath.Join(directory, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := removeIncomplete(directory); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(directory)
+	for _, entry := range entries {
+		left = append(left, entry.Name())
+	}
+	if want := []string{busyName, currentName, lockFileName}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("%v, %v, want %v", left, err, want)
+	}
 }

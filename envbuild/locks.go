@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/moby/sys/atomicwriter"
 )
 
 // Lock files are kept apart from the revisions that were built from them: they outlive their revisions, and the
@@ -36,10 +38,10 @@ func (s *Store) saveLock(plan *Plan, revision string, got received) error {
 	if err := os.MkdirAll(filepath.Dir(lock), 0o755); err != nil {
 		return fmt.Errorf("keeping the lock file of %s: %w", plan.Name, err)
 	}
-	if err := writeAtomically(aboutFile, append(about, '\n'), 0o644); err != nil {
+	if err := atomicwriter.WriteFile(aboutFile, append(about, '\n'), 0o644); err != nil {
 		return fmt.Errorf("keeping the lock file of %s: %w", plan.Name, err)
 	}
-	if err := writeAtomically(lock, content, 0o644); err != nil {
+	if err := atomicwriter.WriteFile(lock, content, 0o644); err != nil {
 		return fmt.Errorf("keeping the lock file of %s: %w", plan.Name, err)
 	}
 	return nil

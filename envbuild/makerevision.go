@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	"github.com/moby/sys/atomicwriter"
 )
 
 // lockPoll is how often a lock that another build holds is tried again: the kernel's own wait for a file lock
@@ -214,7 +215,7 @@ func removeIncomplete(directory string) error {
 		return fmt.Errorf("reading %s: %w", directory, err)
 	}
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), "."+currentName+".") { // of a write that was cut short
+		if entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), ".") { // of a write that was cut short
 			_ = os.Remove(filepath.Join(directory, entry.Name()))
 		}
 	}
@@ -235,7 +236,7 @@ func removeRevision(revision string) error {
 // setCurrent names a revision as the one built last.
 func setCurrent(directory, revision string) error {
 	path := filepath.Join(directory, currentName)
-	if err := writeAtomically(path, []byte(filepath.Base(revision)+"\n"), 0o644); err != nil {
+	if err := atomicwriter.WriteFile(path, []byte(filepath.Base(revision)+"\n"), 0o644); err != nil {
 		return fmt.Errorf("switching to %s: %w", revision, err)
 	}
 	return nil

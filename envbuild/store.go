@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/moby/sys/atomicwriter"
 )
 
 // storeFormat is the version of stamps and records.
@@ -164,7 +166,7 @@ func (s *Store) writeRecord(plan *Plan, before *record, revision string, mark *s
 	if err := os.MkdirAll(s.records(), 0o755); err != nil {
 		return fmt.Errorf("making the folder of records: %w", err)
 	}
-	if err := writeAtomically(file, content, 0o600); err != nil {
+	if err := atomicwriter.WriteFile(file, content, 0o600); err != nil {
 		return fmt.Errorf("registering %s: %w", plan.Name, err)
 	}
 	return nil
@@ -200,7 +202,7 @@ func (s *Store) supersede(plan *Plan, names []string) error {
 		if err != nil {
 			return fmt.Errorf("encoding the record of %s: %w", plan.Name, err)
 		}
-		if err := writeAtomically(file, append(content, '\n'), 0o600); err != nil {
+		if err := atomicwriter.WriteFile(file, append(content, '\n'), 0o600); err != nil {
 			return fmt.Errorf("registering %s: %w", plan.Name, err)
 		}
 	}
@@ -239,7 +241,7 @@ func (m *stamp) write(revision string) error {
 	if err != nil {
 		return fmt.Errorf("encoding the stamp of %s: %w", revision, err)
 	}
-	if err := writeAtomically(filepath.Join(revision, stampName), append(content, '\n'), 0o644); err != nil {
+	if err := atomicwriter.WriteFile(filepath.Join(revision, stampName), append(content, '\n'), 0o644); err != nil {
 		return fmt.Errorf("completing %s: %w", revision, err)
 	}
 	return nil

@@ -6,7 +6,7 @@
 // what to write instead), the fixes that have exactly one right answer, the JSON schema, the finding of
 // manifests in packs and ComfyUI folders, and the names of environments.
 //
-// It may import the standard library and the TOML parser, nothing else of this module. It starts no
+// It may import the standard library, the TOML parser and what replaces files, nothing else of this module. It starts no
 // process, opens no connection, and writes a file only where that is what is asked: Rewrite, WriteStarter.
 //
 // It promises that nothing panics or hangs on any input, that a parse never stops at its first complaint,

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/moby/sys/atomicwriter"
 )
 
 // maxFixPasses bounds how often a file is looked at anew after changes: one change can uncover the next.
@@ -116,31 +118,14 @@ func Rewrite(file string, content []byte) error {
 	if err != nil {
 		return fmt.Errorf("rewriting %s: %w", file, err)
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*")
-	if err != nil {
+	err = atomicwriter.WriteFile(target, content, info.Mode().Perm())
+	switch {
+	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("rewriting %s: %w; the folder must be writable", file, err)
-	}
-	err = errors.Join(writeAll(temporary, content, info.Mode().Perm()), temporary.Close())
-	if err == nil {
-		err = os.Rename(temporary.Name(), target)
-	}
-	if err != nil {
-		if left := os.Remove(temporary.Name()); left != nil && !errors.Is(left, fs.ErrNotExist) {
-			err = errors.Join(err, left)
-		}
+	case err != nil:
 		return fmt.Errorf("rewriting %s: %w", file, err)
 	}
 	return nil
-}
-
-func writeAll(file *os.File, content []byte, mode fs.FileMode) error {
-	if _, err := file.Write(content); err != nil {
-		return err
-	}
-	if err := file.Chmod(mode); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return file.Sync()
 }
 
 // Change is what Fix would make of one file.

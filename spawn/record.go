@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/moby/sys/atomicwriter"
 )
 
 // recordVersion is the version of a record's format. A reader takes every version up to its own and refuses newer ones.
@@ -74,31 +76,14 @@ func (r *Record) write() error {
 		return fmt.Errorf("encoding the record of worker %s: %w", r.Worker, err)
 	}
 	path := filepath.Join(r.Folder, recordName)
-	if err := writeAtomically(path, append(content, '\n')); err != nil {
+	err = atomicwriter.WriteFile(path, append(content, '\n'), 0o600)
+	if err == nil {
+		err = syncFolder(r.Folder)
+	}
+	if err != nil {
 		return fmt.Errorf("writing the record of worker %s: %w", r.Worker, err)
 	}
 	return nil
-}
-
-func writeAtomically(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err == nil {
-		err = file.Sync()
-	}
-	if closing := file.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, removeIfThere(file.Name()))
-	}
-	return syncFolder(filepath.Dir(path))
 }
 
 func removeIfThere(path string) error {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/moby/sys/atomicwriter"
 )
 
 // sessionFileVersion is the version of the format below; files of another one are removed, and their hosts start
@@ -32,14 +34,14 @@ type sessionFile struct {
 	HostState json.RawMessage   `json:"host_state,omitempty"`
 }
 
-// writeSessionFile replaces a session's file atomically.
+// writeSessionFile replaces a session's file: after a crash there is the old content or the new one.
 func writeSessionFile(folder string, session sessionFile) error {
 	session.Version = sessionFileVersion
 	content, err := json.Marshal(session)
 	if err != nil {
 		return fmt.Errorf("recording session %s: %w", session.ID, err)
 	}
-	if err := writeFileAtomically(filepath.Join(folder, session.ID+".json"), content); err != nil {
+	if err := atomicwriter.WriteFile(filepath.Join(folder, session.ID+".json"), content, 0o600); err != nil {
 		return fmt.Errorf("recording session %s: %w", session.ID, err)
 	}
 	return nil
@@ -98,24 +100,4 @@ func readSessionFile(path string) (sessionFile, error) {
 		return session, fmt.Errorf("session record %s names session %q", path, session.ID)
 	}
 	return session, nil
-}
-
-// writeFileAtomically replaces a file by one with new content, mode 0600. After a crash there is the old content or
-// the new one.
-func writeFileAtomically(path string, content []byte) error {
-	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = temporary.Write(content)
-	if closeErr := temporary.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(temporary.Name())
-	}
-	return err
 }

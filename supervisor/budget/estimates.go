@@ -9,16 +9,22 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/moby/sys/atomicwriter"
+
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
 )
 
 // saveEvery is how often new estimates are written at most; the end of the supervisor writes them as well.
 const saveEvery = time.Minute
 
+// estimatesLost is the event of estimates that could not be written.
+const estimatesLost = "memory.estimates_lost"
+
 // estimates remembers what computing took.
 type estimates struct {
 	known   memory.Estimates
 	changed bool
+	saving  bool
 	saved   time.Time
 }
 
@@ -34,7 +40,9 @@ func (e *estimates) observe(now time.Time, key memory.EstimateKey, peak memory.B
 	}
 }
 
-func (e *estimates) due(now time.Time) bool { return e.changed && now.Sub(e.saved) >= saveEvery }
+func (e *estimates) due(now time.Time) bool {
+	return e.changed && !e.saving && now.Sub(e.saved) >= saveEvery
+}
 
 // load reads what an earlier supervisor has measured. A file that cannot be read is put aside: it is advice, no more.
 func (e *estimates) load(file string, complain func(kind string, err error)) {
@@ -53,42 +61,55 @@ func (e *estimates) load(file string, complain func(kind string, err error)) {
 	}
 }
 
-// save writes the estimates so that a crash leaves the old ones or the new ones.
-func (e *estimates) save(file string, complain func(kind string, err error)) {
-	if file == "" || !e.changed {
-		return
-	}
+// saveEstimates writes what is new beside the owner: a slow disk keeps no load waiting. One that fails is tried again.
+func (k *Keeper) saveEstimates() {
+	e := &k.estimate
 	text, err := json.Marshal(&e.known)
-	if err == nil {
-		err = replaceFile(file, text)
-	}
 	if err != nil {
-		complain("memory.estimates_lost", fmt.Errorf("writing activation estimates to %s: %w", file, err))
+		k.complain(estimatesLost, err)
 		return
 	}
-	e.changed, e.saved = false, time.Now()
+	e.changed, e.saving = false, true
+	k.work.Go(func() {
+		err := writeEstimates(k.config.File, text)
+		if err != nil {
+			k.complain(estimatesLost, err)
+		}
+		k.post(func() {
+			e.saving = false
+			if err != nil {
+				e.changed = true
+			} else {
+				e.saved = time.Now()
+			}
+		})
+	})
 }
 
-// replaceFile replaces a file by one with new content, mode 0600.
-func replaceFile(path string, content []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
+// keepEstimates writes what is new, or whose writing was not seen to end, when all else is done.
+func (k *Keeper) keepEstimates() {
+	if e := &k.estimate; k.config.File == "" || !e.changed && !e.saving {
+		return
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = temporary.Write(content)
-	if closeErr := temporary.Close(); err == nil {
-		err = closeErr
-	}
+	text, err := json.Marshal(&k.estimate.known)
 	if err == nil {
-		err = os.Rename(temporary.Name(), path)
+		err = writeEstimates(k.config.File, text)
 	}
 	if err != nil {
-		_ = os.Remove(temporary.Name())
+		k.complain(estimatesLost, err)
 	}
-	return err
+}
+
+// writeEstimates replaces the file: a crash leaves the old ones or the new ones.
+func writeEstimates(file string, text []byte) error {
+	err := os.MkdirAll(filepath.Dir(file), 0o700)
+	if err == nil {
+		err = atomicwriter.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("writing activation estimates to %s: %w", file, err)
+	}
+	return nil
 }
 
 // compareAttention shows when a worker estimates by another branch of upstream's formula than its host: the same shapes

@@ -149,7 +149,7 @@ func (k *Keeper) end() {
 	k.queue = nil
 	k.mu.Unlock()
 	k.work.Wait()
-	k.estimate.save(k.config.File, k.complain)
+	k.keepEstimates()
 }
 
 // post has the owner run a function, in the order of posting. False: the accounts are closed.

@@ -102,8 +102,8 @@ func (k *Keeper) sweep(now time.Time) time.Time {
 		k.assign(m)
 		k.holdRAM(m)
 	}
-	if k.estimate.due(now) {
-		k.estimate.save(k.config.File, k.complain)
+	if k.config.File != "" && k.estimate.due(now) {
+		k.saveEstimates()
 	}
 	return plan.Next
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"text/tabwriter"
 	"time"
+
+	"github.com/moby/sys/atomicwriter"
 )
 
 // report counts. It is also the state from which an interrupted run goes on.
@@ -51,10 +53,7 @@ func (r *report) save(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicwriter.WriteFile(path, content, 0o600)
 }
 
 func (r *report) of(fault string) *faultCounts {
