@@ -13,6 +13,11 @@ import (
 //go:embed comfy_aimdo/*.py
 var pager embed.FS
 
+// host starts a ComfyUI of that tree in a process of its own.
+//
+//go:embed fakehost.py
+var host []byte
+
 // Lay builds the library, makes a card of 24 GiB of which the driver keeps 454 MiB, and writes the miniature tree, all below
 // a folder; it returns the tree and the variables that processes need. Another card of 24 GiB, process-local, is in the file
 // that FAKECARD_LOCAL_FILE names.
@@ -35,7 +40,7 @@ func Lay(folder string) (tree string, environ []string, err error) {
 }
 
 // LayTree writes the miniature ComfyUI tree into a folder, with what lets its models lie on a fake card: this package's
-// Python module, and a comfy_aimdo where workers find the modules of ComfyUI. Processes need FAKECARD_LIBRARY and
+// Python modules, and a comfy_aimdo where workers find the modules of ComfyUI. Processes need FAKECARD_LIBRARY and
 // FAKECARD_FILE in their environment; FAKECARD_CONTEXT is what a context takes in each (bytes), FAKECARD_LOCAL=1 goes with
 // a process-local card, and COMFY_ENV_WORKER_AIMDO=1 turns the pager on in workers.
 func LayTree(folder string) error {
@@ -45,6 +50,7 @@ func LayTree(folder string) error {
 	}
 	files = maps.Clone(files)
 	files["fakecard.py"] = Python
+	files["fakehost.py"] = host
 	files["comfy/fakecard.py"] = Python // the pager starts before the tree itself is on a worker's path
 	modules, err := pager.ReadDir("comfy_aimdo")
 	if err != nil {

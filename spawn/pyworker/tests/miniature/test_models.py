@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 import unittest
-from typing import Any
 
 TREE, PACK = os.environ["TEST_COMFYUI"], os.environ["TEST_PACK"]
 PAGED = os.environ["TEST_MANAGER"] == "pager"
@@ -15,26 +14,9 @@ GIB = 1024  # MiB
 sys.argv[1:] = []
 sys.path[:0] = [TREE, os.path.join(TREE, "comfy"), os.path.join(PACK, "nodes")]
 
+import fakehost  # noqa: E402  # the fake card's
 
-def start() -> Any:
-    """ComfyUI with the manager that is wanted, as main.py starts it."""
-    control = None
-    if PAGED:
-        import comfy_aimdo.control as control
-
-        control.init()
-    import comfy.memory_management
-    import comfy.model_management
-    import comfy.model_patcher
-
-    if control is not None:
-        assert control.init_devices([(0, 0)])
-        comfy.model_patcher.CoreModelPatcher = comfy.model_patcher.ModelPatcherDynamic
-        comfy.memory_management.aimdo_enabled = True
-    return comfy.model_management
-
-
-management = start()
+management = fakehost.start(paged=PAGED)
 import models  # noqa: E402  # the pack's
 
 
