@@ -471,7 +471,7 @@ class Pipes(unittest.TestCase):
             thread.join(LIMIT)
             self.assertFalse(thread.is_alive())
         self.assertEqual(wrong, [])
-        self.near._fail(ChannelGone("the end"))
+        self.near.fail(ChannelGone("the end"))
         self.assertTrue(self.far_recorder.gone.wait(LIMIT))
         self.far.close()
         self.near.close()
@@ -490,12 +490,12 @@ class Pipes(unittest.TestCase):
         self.near.set_chore(lambda: [frames.pop()] if frames else [])
         self.near.due()
         self.far_recorder.wait(lambda: self.far_recorder.notifications)
-        self.near._fail(ChannelGone("the end"))
+        self.near.fail(ChannelGone("the end"))
         self.far.close()
         self.near.close()
 
     def test_the_name_of_a_pipe_follows_from_the_sockets_path(self) -> None:
-        self.near._fail(ChannelGone("the end"))
+        self.near.fail(ChannelGone("the end"))
         self.far.close()
         self.near.close()
         self.assertEqual(pipe_name(r"\\.\pipe\own"), r"\\.\pipe\own")

@@ -18,8 +18,10 @@ from collections import deque
 from typing import Any, Callable, Protocol
 
 from .errors import ChannelGone, ProtocolError, RemoteError, error_object
-from .frames import PREFIX_BYTES, FrameBuffer, PacketBuffer, further_part, pack
+from .frames import FrameBuffer, PacketBuffer, pack
+from .transport import Transport
 from .wake import Bell, Wake
+from .writer import Writer
 
 GRACE = (
     0.010  # seconds without a reader before the deputy reads; far above the gap between two calls
@@ -30,20 +32,6 @@ _CHUNK_BYTES = 64 << 10
 Message = dict[str, Any]
 _decode_json = json.JSONDecoder().decode
 encode_json = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
-
-
-class Transport(Protocol):
-    """What a channel needs of a socket."""
-
-    pollable: bool
-    packet_bytes: int  # the largest packet where borders are kept; 0 for a stream
-
-    def recv(self, size: int, /) -> bytes: ...
-    def send(self, data: bytes | memoryview, /) -> int: ...
-    def fileno(self) -> int: ...
-    def peer_pid(self) -> int: ...
-    def shutdown(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Handler(Protocol):
@@ -104,16 +92,12 @@ class Channel:
         self.transport = transport
         self._handler = handler
         self._name = name
-        self._packet_bytes = transport.packet_bytes
-        self._buffer = PacketBuffer() if self._packet_bytes else FrameBuffer()
+        self._buffer = PacketBuffer() if transport.packet_bytes else FrameBuffer()
         self._pending: dict[int, Waiter] = {}
         self._next_id = 0
         self._id_lock = threading.Lock()
-        self._send_lock = threading.Lock()
         self._gone: ChannelGone | None = None
-        self._chore: Callable[[], list[bytes]] | None = None
-        self._chores_due = False
-        self._chores_left: list[bytes] = []  # taken and not sent yet; under the sending lock
+        self._writer = Writer(transport, self)
         # Reading. The order of a write and the next read in these fields matters; each pair is
         # commented.
         self._reading = threading.Lock()
@@ -136,7 +120,7 @@ class Channel:
 
     def close(self) -> None:
         """Ends the connection. Pending requests end with ChannelGone."""
-        self._fail(ChannelGone("the connection was closed"))
+        self.fail(ChannelGone("the connection was closed"))
         deputy = self._deputy
         if deputy is None:
             self._end_reading()
@@ -156,7 +140,8 @@ class Channel:
         self._pending = {}
         self._followers = {}
 
-    def _fail(self, error: ChannelGone) -> None:
+    def fail(self, error: ChannelGone) -> None:
+        """Ends the connection with a reason; a second one changes nothing."""
         with self._id_lock:
             if self._gone is not None:
                 return
@@ -195,86 +180,19 @@ class Channel:
         """`chore` returns frames that are due; they go out with the next frame, or from the deputy
         soon after `due`.
         """
-        self._chore = chore
+        self._writer.chore = chore
 
     def due(self) -> None:
         """Says that the chore has something. For finalizers: takes no lock and never blocks."""
-        self._chores_due = True
-        # Pairs with the deputy, which sets these flags and then reads _chores_due before it waits
-        # for long.
+        self._writer.due = True
+        # Pairs with the deputy, which sets these flags and then reads `due` before it waits for
+        # long.
         if self._deputy_parked or self._deputy_reads or not self.transport.pollable:
             self._wake.set()
 
     def send(self, header: bytes, body: bytes = b"") -> None:
         """Sends one frame. Raises ChannelGone, and ProtocolError for one beyond the limits."""
-        data = pack(header, body)
-        with self._send_lock:
-            if self._chores_due:
-                data = self._with_chores(data)
-            self._write(data)
-
-    def _with_chores(self, data: bytes) -> bytes:
-        # What the chore tells is told once: never to a connection that has ended. Whoever replaces
-        # that one takes stock after its end, and must find it then.
-        with self._id_lock:
-            if self._gone is not None:
-                raise self._gone
-            self._chores_due = False
-            if self._chore is not None:
-                self._chores_left.extend(self._chore())
-        joined = b"".join((*self._chores_left, data))
-        if not self._packet_bytes or len(joined) <= self._packet_bytes:
-            return joined
-        left, self._chores_left = self._chores_left, []
-        for chore in left:  # a large frame has packets of its own
-            self._write(chore)
-        return data
-
-    def _write(self, data: bytes) -> None:
-        """Writes all or nothing, also when a signal handler raises (Ctrl-C)."""
-        if self._gone is not None:
-            raise self._gone
-        sent: list[int] = []  # one C call sends and stores how much
-        first = data[: self._packet_bytes] if self._packet_bytes else data
-        try:
-            sent.extend(map(self.transport.send, (first,)))
-            if sent[0] < len(data):
-                self._write_rest(data, sent)
-            if self._chores_left:
-                self._chores_left = []
-        except OSError as error:
-            gone = ChannelGone(f"the other side is gone: {error}")
-            self._fail(gone)
-            raise gone from error
-        except BaseException:
-            if sent:
-                try:
-                    self._write_rest(data, sent)
-                    self._chores_left = []
-                except BaseException:
-                    self._fail(ChannelGone("sending a frame was interrupted"))
-            elif self._chores_left:
-                self._chores_due = True
-            raise
-
-    def _write_rest(self, data: bytes, sent: list[int]) -> None:
-        if self._packet_bytes:
-            while (done := sum(sent) - PREFIX_BYTES * (len(sent) - 1)) < len(data):
-                sent.extend(map(self.transport.send, (further_part(data, done),)))
-            return
-        view = memoryview(data)
-        while (done := sum(sent)) < len(data):
-            sent.extend(map(self.transport.send, (view[done:],)))
-
-    def _flush(self) -> None:
-        with self._send_lock:
-            if self._chores_due and self._gone is None:
-                try:
-                    data = self._with_chores(b"")
-                    if data:
-                        self._write(data)
-                except ChannelGone:
-                    pass  # pending requests have learnt of it
+        self._writer.send(pack(header, body))
 
     def notify(self, method: str, params: Any, body: bytes = b"", **fields: Any) -> None:
         """Sends a notification; `fields` are further fields of the message (call, files ...)."""
@@ -465,7 +383,7 @@ class Channel:
                 # One C call receives and stores.
                 buffer.chunks.extend(map(self.transport.recv, (max(_CHUNK_BYTES, buffer.missing),)))
             except OSError as error:
-                self._fail(ChannelGone(f"the other side is gone: {error}"))
+                self.fail(ChannelGone(f"the other side is gone: {error}"))
                 return
         try:
             while (frame := buffer.peek()) is not None:
@@ -473,11 +391,11 @@ class Channel:
                 self._dispatch(header, body)
                 buffer.drop(size)
         except ProtocolError as error:
-            self._fail(ChannelGone(f"the other side broke the protocol: {error}"))
+            self.fail(ChannelGone(f"the other side broke the protocol: {error}"))
         self._undispatched = False
         if buffer.chunks and not buffer.chunks[-1]:
             torn = " in the middle of a frame" if len(buffer.chunks) > 1 else ""
-            self._fail(ChannelGone(f"the other side has closed the connection{torn}"))
+            self.fail(ChannelGone(f"the other side has closed the connection{torn}"))
 
     def _dispatch(self, header: bytes, body: bytes) -> None:
         try:
@@ -554,8 +472,8 @@ class Channel:
                 if poll.poll((_PARKED if self._deputy_parked else GRACE) * 1000):
                     self._wake.clear()
                 self._deputy_parked = False
-                if self._chores_due:
-                    self._flush()
+                if self._writer.due:
+                    self._writer.flush()
                 if (self._background or turns == self._turns) and self._reading.acquire(
                     blocking=False
                 ):
@@ -564,7 +482,7 @@ class Channel:
                     # Somebody reads and nothing goes on. Pairs with _after_turn and due: set, then
                     # look again.
                     self._deputy_parked = True
-                    if self._chores_due or not self._reading.locked() or turns != self._turns:
+                    if self._writer.due or not self._reading.locked() or turns != self._turns:
                         self._deputy_parked = False
         except OSError:
             if self._gone is None:
@@ -581,8 +499,8 @@ class Channel:
             both.register(self.transport.fileno(), select.POLLIN)
             wake = self._wake.fileno()
             while self._gone is None and not self._followers:
-                if self._chores_due:
-                    self._flush()
+                if self._writer.due:
+                    self._writer.flush()
                 if self._undispatched:
                     self._pump()
                     continue
@@ -611,7 +529,7 @@ class Channel:
         assert isinstance(self._wake, Bell)
         while self._gone is None:
             self._wake.wait()
-            self._flush()
+            self._writer.flush()
 
     def _end_reading(self) -> None:
         """Closes the descriptors, once nobody reads."""

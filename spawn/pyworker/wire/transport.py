@@ -1,11 +1,26 @@
-"""What carries frames on Unix: a connected socket, for a stream or for packets (see frames)."""
+"""What carries frames; on Unix a connected socket, for a stream or for packets (see frames)."""
 
 from __future__ import annotations
 
 import socket
 import struct
+from typing import Protocol
 
 from .frames import PACKET_BYTES
+
+
+class Transport(Protocol):
+    """What a channel needs of a socket."""
+
+    pollable: bool
+    packet_bytes: int  # the largest packet where borders are kept; 0 for a stream
+
+    def recv(self, size: int, /) -> bytes: ...
+    def send(self, data: bytes | memoryview, /) -> int: ...
+    def fileno(self) -> int: ...
+    def peer_pid(self) -> int: ...
+    def shutdown(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class SocketTransport:

@@ -10,9 +10,8 @@ import socket
 import sys
 
 from . import streams
-from .wire.channel import Transport
 from .wire.descriptors import move_high
-from .wire.transport import SocketTransport
+from .wire.transport import SocketTransport, Transport
 from .worker import Worker, finish
 
 

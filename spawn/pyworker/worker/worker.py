@@ -16,10 +16,11 @@ from .pack import REPORTED_PACKAGES, Pack, versions
 from .role import WorkerRole
 from .sidelane import SideLane
 from .wire import PROTOCOL, decode
-from .wire.channel import Channel, Message, Transport, encode_json
+from .wire.channel import Channel, Message, encode_json
 from .wire.descriptors import move_high
 from .wire.errors import ChannelGone, SupervisorChanged, error_object
 from .wire.memory import Memory
+from .wire.transport import Transport
 from .wire.values import envelope
 
 if TYPE_CHECKING:
