@@ -1,7 +1,6 @@
 package pyworker_test
 
 import (
-	"fmt"
 	"runtime"
 	"testing"
 
@@ -9,23 +8,20 @@ import (
 )
 
 func TestTheUnittestsOfComfyUIsSidePass(t *testing.T) {
-	for _, python := range pythontest.Interpreters(t) {
-		t.Run(fmt.Sprintf("python3.%d", python.Minor), func(t *testing.T) {
-			t.Parallel()
-			pythontest.Run(t, python.Path, suite(t, "tests/comfyui"))
-		})
-	}
+	pythontest.Each(t, func(t *testing.T, python pythontest.Interpreter) {
+		pythontest.Run(t, python.Path, suite(t, "tests/comfyui"))
+	})
 }
 
 func TestTheRealPagerStartsAsFarAsItGoesWithoutAGPU(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("comfy-aimdo has wheels for few platforms")
 	}
-	interpreters := pythontest.Interpreters(t)
+	newest := pythontest.Newest(t)
 	for _, version := range []string{"0.4.11", "0.6.0"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			python := pythontest.Environment(t, interpreters[len(interpreters)-1], "comfy-aimdo=="+version)
+			python := pythontest.Environment(t, newest, "comfy-aimdo=="+version)
 			pythontest.Run(t, python, suite(t, "tests/with_aimdo"))
 		})
 	}

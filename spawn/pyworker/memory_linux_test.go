@@ -38,8 +38,7 @@ func TestModelsOfTheMiniatureTreeMoveOnAFakeCard(t *testing.T) {
 }
 
 func TestAWorkerSharesACard(t *testing.T) {
-	interpreters := pythontest.Interpreters(t)
-	newest := interpreters[len(interpreters)-1]
+	newest := pythontest.Newest(t)
 	for _, manager := range []string{"ledger", "pager"} {
 		t.Run(manager, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,6 @@
 package pyworker_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,19 +28,13 @@ func suite(t *testing.T, directory string) pythontest.Suite {
 }
 
 func TestThePythonUnittestsPass(t *testing.T) {
-	for _, python := range pythontest.Interpreters(t) {
-		t.Run(fmt.Sprintf("python3.%d", python.Minor), func(t *testing.T) {
-			t.Parallel()
-			pythontest.Run(t, python.Path, suite(t, "tests"))
-		})
-	}
+	pythontest.Each(t, func(t *testing.T, python pythontest.Interpreter) {
+		pythontest.Run(t, python.Path, suite(t, "tests"))
+	})
 }
 
 func TestThePythonUnittestsThatNeedNumpyPass(t *testing.T) {
-	for _, python := range pythontest.Interpreters(t) {
-		t.Run(fmt.Sprintf("python3.%d", python.Minor), func(t *testing.T) {
-			t.Parallel()
-			pythontest.Run(t, pythontest.Environment(t, python, "numpy"), suite(t, "tests/with_numpy"))
-		})
-	}
+	pythontest.Each(t, func(t *testing.T, python pythontest.Interpreter) {
+		pythontest.Run(t, pythontest.Environment(t, python, "numpy"), suite(t, "tests/with_numpy"))
+	})
 }

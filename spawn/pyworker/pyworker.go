@@ -49,7 +49,7 @@ func AddWire(sources Sources, below string) error { return sources.Add(embedded,
 
 // AddMemory adds the modules with which both sides count and cap memory, to the package at a path.
 func AddMemory(sources Sources, below string) error {
-	for _, name := range []string{"census.py", "headroom.py", "ladder.py", "memoryloans.py", "pins.py"} {
+	for _, name := range []string{"census.py", "headroom.py", "ladder.py", "loans.py", "memoryloans.py", "pins.py"} {
 		content, err := embedded.ReadFile("comfyui/" + name)
 		if err != nil {
 			return fmt.Errorf("reading the embedded Python: %w", err)

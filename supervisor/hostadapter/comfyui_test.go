@@ -1,7 +1,6 @@
 package hostadapter_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,16 +20,17 @@ func adapterSuite(t *testing.T, folder string) pythontest.Suite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pythontest.Suite{Directory: folder, PythonPath: []string{adapter, tests}}
+	shared, err := filepath.Abs("../../spawn/pyworker/tests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pythontest.Suite{Directory: folder, PythonPath: []string{adapter, tests, shared}}
 }
 
 func TestTheUnittestsOfTheAdapterPass(t *testing.T) {
-	for _, python := range pythontest.Interpreters(t) {
-		t.Run(fmt.Sprintf("python3.%d", python.Minor), func(t *testing.T) {
-			t.Parallel()
-			pythontest.Run(t, python.Path, adapterSuite(t, "tests/adapter"))
-		})
-	}
+	pythontest.Each(t, func(t *testing.T, python pythontest.Interpreter) {
+		pythontest.Run(t, python.Path, adapterSuite(t, "tests/adapter"))
+	})
 }
 
 func TestEveryModuleThatPacksImportIsLaidOut(t *testing.T) {

@@ -9,8 +9,7 @@ import (
 )
 
 func TestAHostSharesACard(t *testing.T) {
-	interpreters := pythontest.Interpreters(t)
-	newest := interpreters[len(interpreters)-1]
+	newest := pythontest.Newest(t)
 	for _, manager := range []string{"ledger", "pager"} {
 		t.Run(manager, func(t *testing.T) {
 			t.Parallel()

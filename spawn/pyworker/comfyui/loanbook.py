@@ -6,20 +6,8 @@ our own sources against the book. What a worker finds missing goes into its repo
 
 from __future__ import annotations
 
-import sys
-from typing import Any, NamedTuple
-
+from .loans import Loan, lacking
 from .memoryloans import MEMORY
-
-
-class Loan(NamedTuple):
-    """One name of another project. `parameters` are those that we pass by name or position, where it is called."""
-
-    module: str
-    name: str
-    without: str
-    parameters: tuple[str, ...] | None = None
-
 
 LOANS = (
     Loan("app.logger", "log_startup_warning", "warnings are not repeated at the end of the host's start", ("msg",)),
@@ -106,30 +94,10 @@ LOANS = (
     Loan("nodes", "init_builtin_extra_nodes", "core nodes of comfy_extras are not found", ()),
     Loan("nodes", "init_public_apis", "older versions of comfy_api are not registered", ()),
     Loan("protocol", "BinaryEventTypes.TEXT", "text on nodes is not shown"),
-    *(Loan(*loan) for loan in MEMORY),
+    *MEMORY,
 )
-
-
-def resolve(loan: Loan) -> Any:
-    """What a loan names in the modules that are loaded. Raises LookupError when it is not there."""
-    found: Any = sys.modules.get(loan.module)
-    if found is None:
-        raise LookupError(loan.module)
-    for part in loan.name.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            raise LookupError(f"{loan.module}.{loan.name}") from None
-    return found
 
 
 def missing() -> list[dict[str, str]]:
     """What loaded modules lack, and what follows."""
-    found = []
-    for loan in LOANS:
-        if loan.module in sys.modules:
-            try:
-                resolve(loan)
-            except LookupError:
-                found.append({"name": f"{loan.module}.{loan.name}", "without": loan.without})
-    return found
+    return [{"name": f"{loan.module}.{loan.name}", "without": loan.without} for loan in lacking(LOANS)]

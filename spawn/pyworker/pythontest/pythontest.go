@@ -52,6 +52,24 @@ func Interpreters(t testing.TB) []Interpreter {
 	return chosen
 }
 
+// Newest is the last of Interpreters.
+func Newest(t testing.TB) Interpreter {
+	t.Helper()
+	found := Interpreters(t)
+	return found[len(found)-1]
+}
+
+// Each runs a test with each of Interpreters, side by side.
+func Each(t *testing.T, test func(t *testing.T, python Interpreter)) {
+	t.Helper()
+	for _, python := range Interpreters(t) {
+		t.Run("python3."+strconv.Itoa(python.Minor), func(t *testing.T) {
+			t.Parallel()
+			test(t, python)
+		})
+	}
+}
+
 func pyenvVersions() string {
 	root := os.Getenv("PYENV_ROOT")
 	if root == "" {

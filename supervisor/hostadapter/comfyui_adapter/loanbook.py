@@ -7,19 +7,9 @@ our own sources against the book. At the start one line is said for each that is
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
 
+from .loans import Loan, lacking
 from .memoryloans import MEMORY
-
-
-class Loan(NamedTuple):
-    """One name of another project. `parameters` are those that we pass by name or position, where it is called."""
-
-    module: str
-    name: str
-    without: str
-    parameters: tuple[str, ...] | None = None
-
 
 LOANS = (
     Loan("app.logger", "log_startup_warning", "warnings of isolated packs are not repeated at the end of the start", ("msg",)),
@@ -79,7 +69,7 @@ LOANS = (
     Loan("server", "PromptServer.add_on_prompt_handler", "isolated packs do not see prompts as they are submitted", ("handler",)),
     Loan("server", "PromptServer.queue_updated", "isolated packs can not announce the queue", ()),
     Loan("server", "PromptServer.send_sync", "messages of isolated packs are dropped", ("event", "data", "sid")),
-    *(Loan(*loan) for loan in MEMORY),
+    *MEMORY,
 )
 
 # Attributes that a PromptServer has once it is made, and what follows without them.
@@ -93,28 +83,9 @@ SERVER_ATTRIBUTES = {
 }
 
 
-def resolve(loan: Loan) -> Any:
-    """What a loan names in the modules that are loaded. Raises LookupError when it is not there."""
-    found: Any = sys.modules.get(loan.module)
-    if found is None:
-        raise LookupError(loan.module)
-    for part in loan.name.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            raise LookupError(f"{loan.module}.{loan.name}") from None
-    return found
-
-
 def missing() -> list[str]:
     """A line for everything that this ComfyUI lacks, in the modules that it has loaded."""
-    lines = []
-    for loan in LOANS:
-        if loan.module in sys.modules:
-            try:
-                resolve(loan)
-            except LookupError:
-                lines.append(f"this ComfyUI has no {loan.module}.{loan.name}: {loan.without}")
+    lines = [f"this ComfyUI has no {loan.module}.{loan.name}: {loan.without}" for loan in lacking(LOANS)]
     instance = getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
     if instance is not None:
         for name, without in SERVER_ATTRIBUTES.items():

@@ -25,6 +25,7 @@ comfy.options.enable_args_parsing()
 
 def main() -> None:
     book = importlib.import_module(BOOK)
+    resolve = importlib.import_module(BOOK.rpartition(".")[0] + ".loans").resolve
     for loan in book.LOANS:
         try:
             importlib.import_module(loan.module)
@@ -32,7 +33,7 @@ def main() -> None:
             print(f"{loan.module}: {error}")
     for loan in book.LOANS:
         try:
-            found = book.resolve(loan)
+            found = resolve(loan)
         except LookupError as error:
             print(f"missing: {error}")
             continue
