@@ -98,17 +98,37 @@ func (e *NotBuiltError) Error() string {
 // Find returns the environment of a name: among the packs of the query's ComfyUI first, then among all that
 // are recorded for its stack. The errors for a name are *NotFoundError, *AmbiguousError and *NotBuiltError.
 func (s *Store) Find(name string, query Query) (Environment, error) {
-	entries, err := s.load()
+	read, err := s.read()
 	if err != nil {
 		return Environment{}, err
 	}
-	named := slices.DeleteFunc(slices.Clone(entries), func(entry *record) bool { return entry.Name != name })
+	return read.find(name, query)
+}
+
+// reading is what one reading of the records gave, and what was read besides for more than one of them.
+type reading struct {
+	store   *Store
+	entries []*record
+	hosts   map[string]Facts             // by file
+	packs   map[string]map[string]string // by ComfyUI: the packs' folders by the names of their environments
+}
+
+func (s *Store) read() (*reading, error) {
+	entries, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	return &reading{store: s, entries: entries, hosts: map[string]Facts{}, packs: map[string]map[string]string{}}, nil
+}
+
+func (r *reading) find(name string, query Query) (Environment, error) {
+	named := slices.DeleteFunc(slices.Clone(r.entries), func(entry *record) bool { return entry.Name != name })
 	var found []*record
 	if query.ComfyUI != "" {
 		inside := slices.DeleteFunc(slices.Clone(named), func(entry *record) bool { return !belongsTo(entry.PackDirectory, query.ComfyUI) })
 		found = slices.DeleteFunc(slices.Clone(inside), func(entry *record) bool { return !query.matches(entry) })
 		if len(found) == 0 {
-			if pack := packOf(query.ComfyUI, name); pack != "" {
+			if pack := r.packOf(query.ComfyUI, name); pack != "" {
 				reason := "nothing was built from its manifest"
 				if len(inside) > 0 {
 					reason = fmt.Sprintf("it is built for %s, this host needs %s", inside[0].HostStack, query.Stack)
@@ -129,20 +149,20 @@ func (s *Store) Find(name string, query Query) (Environment, error) {
 	}
 	found = sameManifests(found)
 	if len(found) == 0 {
-		return Environment{}, notFound(name, named, entries, query)
+		return Environment{}, notFound(name, named, r.entries, query)
 	}
 	if len(found) > 1 {
 		ambiguous := &AmbiguousError{Name: name}
 		for _, entry := range found {
-			ambiguous.Candidates = append(ambiguous.Candidates, s.environment(entry))
+			ambiguous.Candidates = append(ambiguous.Candidates, r.environment(entry))
 		}
 		return Environment{}, ambiguous
 	}
-	environment := s.environment(found[0])
+	environment := r.environment(found[0])
 	if !exists(environment.Manifest) {
 		return Environment{}, &NotBuiltError{Name: name, PackDirectory: environment.PackDirectory, Reason: "the pack's manifest is gone"}
 	}
-	if _, err := readStamp(s.revisionOf(environment)); err != nil {
+	if _, err := readStamp(r.store.revisionOf(environment)); err != nil {
 		return Environment{}, &NotBuiltError{Name: name, PackDirectory: environment.PackDirectory, Reason: "its revision is gone: " + err.Error()}
 	}
 	if !exists(environment.Python) {
@@ -169,16 +189,24 @@ func sameManifests(entries []*record) []*record {
 	return kept
 }
 
-// List returns the environments that a query admits, ordered by name and pack.
-func (s *Store) List(query Query) ([]Environment, error) {
-	entries, err := s.load()
+// Listed is an environment of a list.
+type Listed struct {
+	Environment
+	Problem error // why it can not be used: what Find says of its name and stack
+}
+
+// List returns the environments of the query's stack, ordered by name and pack, wherever their packs are. The records are
+// read once for all of them.
+func (s *Store) List(query Query) ([]Listed, error) {
+	read, err := s.read()
 	if err != nil {
 		return nil, err
 	}
-	var list []Environment
-	for _, entry := range entries {
-		if query.matches(entry) && (query.ComfyUI == "" || belongsTo(entry.PackDirectory, query.ComfyUI)) {
-			list = append(list, s.environment(entry))
+	var list []Listed
+	for _, entry := range read.entries {
+		if query.matches(entry) {
+			_, problem := read.find(entry.Name, Query{ComfyUI: query.ComfyUI, Stack: entry.Stack})
+			list = append(list, Listed{read.environment(entry), problem})
 		}
 	}
 	return list, nil
@@ -217,7 +245,7 @@ func (s *Store) load() ([]*record, error) {
 }
 
 // environment turns a record into what others see.
-func (s *Store) environment(entry *record) Environment {
+func (r *reading) environment(entry *record) Environment {
 	environment := Environment{
 		Name: entry.Name, Stack: entry.Stack, HostStack: entry.HostStack, Revision: entry.Revision, Prefix: entry.Prefix,
 		Python: prefixPython(entry.Prefix), PythonVersion: entry.PythonVersion, PackDirectory: entry.PackDirectory,
@@ -227,9 +255,12 @@ func (s *Store) environment(entry *record) Environment {
 	}
 	// Options and facts were written by this program; what can not be read is as if it had not been set.
 	_ = json.Unmarshal(entry.Options, &environment.Options)
-	if facts, err := LoadFacts(filepath.Join(s.hosts(), entry.Host)); err == nil {
-		environment.Facts = facts
+	facts, known := r.hosts[entry.Host]
+	if !known {
+		facts, _ = LoadFacts(filepath.Join(r.store.hosts(), entry.Host))
+		r.hosts[entry.Host] = facts
 	}
+	environment.Facts = facts
 	return environment
 }
 
@@ -252,14 +283,17 @@ func sameFolder(a, b string) bool {
 }
 
 // packOf is the folder of a ComfyUI's pack whose manifest has that environment name, "" for none.
-func packOf(comfyui, name string) string {
-	found, _ := manifest.Discover(comfyui)
-	for _, candidate := range found {
-		if candidate.Name == name {
-			return candidate.PackDirectory
+func (r *reading) packOf(comfyui, name string) string {
+	packs, known := r.packs[comfyui]
+	if !known {
+		packs = map[string]string{}
+		found, _ := manifest.Discover(comfyui)
+		for _, candidate := range slices.Backward(found) { // the first of a name counts
+			packs[candidate.Name] = candidate.PackDirectory
 		}
+		r.packs[comfyui] = packs
 	}
-	return ""
+	return packs[name]
 }
 
 func exists(path string) bool {

@@ -2,6 +2,7 @@ package envbuild
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,5 +129,39 @@ func TestARecordThatCanNotBeReadHidesNoOther(t *testing.T) {
 	m.mustBuild(OutcomeReused, filepath.Join(m.comfyui, "custom_nodes", "one"))
 	if list, err := m.store().List(Query{ComfyUI: m.comfyui}); err != nil || len(list) != 2 {
 		t.Errorf("%+v %v", list, err)
+	}
+}
+
+func TestAListSaysOfEachEnvironmentWhatKeepsItFromUse(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	for _, name := range []string{"gone", "moved", "usable"} {
+		m.mustBuild(OutcomeBuilt, m.pack(name, ""))
+	}
+	gone, err := m.store().Find("gone-nodes", Query{ComfyUI: m.comfyui})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(gone.Python); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(m.comfyui, "custom_nodes", "moved")); err != nil {
+		t.Fatal(err)
+	}
+	list, err := m.store().List(Query{ComfyUI: m.comfyui, Stack: gone.HostStack})
+	if err != nil || len(list) != 3 {
+		t.Fatalf("%+v %v", list, err)
+	}
+	for i, want := range []string{"its interpreter " + gone.Python + " is gone", "the pack's manifest is gone", ""} {
+		_, problem := m.store().Find(list[i].Name, Query{ComfyUI: m.comfyui, Stack: gone.HostStack})
+		if fmt.Sprint(list[i].Problem) != fmt.Sprint(problem) {
+			t.Errorf("%s: the list says %v, Find %v", list[i].Name, list[i].Problem, problem)
+		}
+		if want == "" && problem != nil || want != "" && (problem == nil || !strings.Contains(problem.Error(), want)) {
+			t.Errorf("%s: %v, want %q", list[i].Name, problem, want)
+		}
+	}
+	if list, err := m.store().List(Query{Stack: "py0-none"}); err != nil || len(list) != 0 {
+		t.Errorf("of another stack: %+v %v", list, err)
 	}
 }

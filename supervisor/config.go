@@ -16,7 +16,7 @@ import (
 // Environments finds what was built, and hears what is used. envbuild.Store implements it.
 type Environments interface {
 	Find(name string, query envbuild.Query) (envbuild.Environment, error)
-	List(query envbuild.Query) ([]envbuild.Environment, error)
+	List(query envbuild.Query) ([]envbuild.Listed, error)
 	// MarkUsed notes that an environment is in use at this moment.
 	MarkUsed(environment envbuild.Environment) error
 }

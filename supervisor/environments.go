@@ -60,9 +60,7 @@ func environmentError(name string, err error) *wire.Error {
 
 // serveEnvironments lists the environments that the client's session can use.
 func (d *Daemon) serveEnvironments(_ context.Context, c *client, _ *wire.Message) (any, error) {
-	query := c.session.query()
-	query.ComfyUI = "" // its own packs come first in a search, and others of its stack are found as well
-	found, err := d.config.Environments.List(query)
+	found, err := d.config.Environments.List(c.session.query())
 	if err != nil {
 		return nil, wire.Errorf(wire.KindInternal, "listing environments: %v", err)
 	}
@@ -72,8 +70,8 @@ func (d *Daemon) serveEnvironments(_ context.Context, c *client, _ *wire.Message
 			Name: environment.Name, Stack: environment.Stack, Pack: environment.PackDirectory, Manifest: environment.Manifest,
 			Python: environment.Python, Prefix: environment.Prefix, Revision: environment.Revision, Built: environment.BuiltAt,
 		}
-		if _, err := d.config.Environments.Find(environment.Name, envbuild.Query{ComfyUI: c.session.comfyui, Stack: environment.Stack}); err != nil {
-			result.Environments[i].Error = err.Error()
+		if environment.Problem != nil {
+			result.Environments[i].Error = environment.Problem.Error()
 		}
 	}
 	return result, nil

@@ -119,7 +119,13 @@ func (l listedEnvironments) Find(name string, query envbuild.Query) (envbuild.En
 	return envbuild.Environment{}, &envbuild.NotFoundError{Name: name, Nearest: names}
 }
 
-func (l listedEnvironments) List(envbuild.Query) ([]envbuild.Environment, error) { return l, nil }
+func (l listedEnvironments) List(envbuild.Query) ([]envbuild.Listed, error) {
+	list := make([]envbuild.Listed, len(l))
+	for i, environment := range l {
+		list[i].Environment = environment
+	}
+	return list, nil
+}
 
 func (l listedEnvironments) MarkUsed(envbuild.Environment) error { return nil }
 

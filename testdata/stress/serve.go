@@ -48,7 +48,7 @@ func (c config) Find(name string, _ envbuild.Query) (envbuild.Environment, error
 }
 
 // List implements supervisor.Environments.
-func (c config) List(envbuild.Query) ([]envbuild.Environment, error) { return nil, nil }
+func (c config) List(envbuild.Query) ([]envbuild.Listed, error) { return nil, nil }
 
 // MarkUsed implements supervisor.Environments.
 func (c config) MarkUsed(envbuild.Environment) error { return nil }
