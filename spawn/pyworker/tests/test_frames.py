@@ -10,8 +10,10 @@ import random
 import signal
 import socket
 import struct
+import tempfile
 import threading
 import unittest
+from unittest import mock
 
 from comfy_supervisor_worker.wire.channel import Channel, Waiter
 from comfy_supervisor_worker.wire.errors import (
@@ -32,6 +34,7 @@ from comfy_supervisor_worker.wire.frames import (
 )
 from comfy_supervisor_worker.wire.pipes import DescriptorTransport, pipe_name
 from comfy_supervisor_worker.wire.transport import SocketTransport
+from comfy_supervisor_worker.wire.wake import Wake
 from harness import LIMIT, Recorder, packet_pair
 
 
@@ -397,6 +400,45 @@ class Channels(unittest.TestCase):
             thread.join(LIMIT)
             self.assertFalse(thread.is_alive())
 
+    def test_nothing_is_closed_under_a_thread_that_still_writes(self) -> None:
+        happened: list[str] = []
+        moved = threading.Event()
+        send, close = self.near.transport.send, self.near.transport.close
+
+        class Watched:
+            """The sending lock, which tells when somebody has to wait for it."""
+
+            def __init__(self, lock: threading.Lock) -> None:
+                self.lock = lock
+
+            def __enter__(self) -> None:
+                if not self.lock.acquire(blocking=False):
+                    moved.set()
+                    self.lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                self.lock.release()
+
+        def closing() -> None:
+            happened.append("closed")
+            moved.set()
+            close()
+
+        def sending(data: bytes) -> int:
+            closer.start()
+            self.assertTrue(moved.wait(LIMIT))
+            happened.append("written")
+            return send(data)
+
+        closer = threading.Thread(target=self.near.close)
+        self.near._send_lock = Watched(self.near._send_lock)  # type: ignore[assignment]
+        self.near.transport.close = closing  # type: ignore[method-assign]
+        self.near.transport.send = sending  # type: ignore[method-assign]
+        with self.assertRaises(ChannelGone):
+            self.near.notify("late", {})
+        closer.join(LIMIT)
+        self.assertEqual(happened, ["written", "closed"])
+
     def test_an_idle_channel_costs_no_wakeups(self) -> None:
         self.far.start()
         self.near.request("echo", 1, timeout=LIMIT)
@@ -435,6 +477,32 @@ class PacketChannels(Channels):
         self.near.due()
         self.assertEqual(self.near.request("echo", 1, timeout=LIMIT)[0]["result"], 1)
         self.far_recorder.wait(lambda: len(self.far_recorder.notifications) == 6)
+
+
+class Wakes(unittest.TestCase):
+    def test_a_close_during_set_frees_no_number_that_set_still_writes_to(self) -> None:
+        another = tempfile.TemporaryFile()
+        self.addCleanup(another.close)
+        wake = Wake()
+        number = wake.fileno()
+        write = os.write
+
+        def closed_meanwhile(descriptor: int, data: bytes) -> int:
+            wake.close()
+            copy = os.dup(another.fileno())  # it gets the number if that is free
+            try:
+                return write(descriptor, data)
+            finally:
+                os.close(copy)
+
+        with mock.patch.object(os, "write", closed_meanwhile):
+            wake.set()
+        self.assertEqual(os.fstat(another.fileno()).st_size, 0)
+        wake.set()
+        wake.clear()
+        self.assertEqual(wake.fileno(), -1)
+        with self.assertRaises(OSError):
+            os.fstat(number)
 
 
 class Pipes(unittest.TestCase):

@@ -147,7 +147,7 @@ class Channel:
                 return
             self._gone = error
             pending, self._pending = self._pending, {}
-        self.transport.shutdown()
+            self.transport.shutdown()  # before anybody can see that it may be closed
         for waiter in pending.values():
             waiter.reply = error
             self._notify_waiter(waiter)
@@ -532,9 +532,15 @@ class Channel:
             self._writer.flush()
 
     def _end_reading(self) -> None:
-        """Closes the descriptors, once nobody reads."""
+        """Closes the descriptors, once nobody reads or writes: what a thread still wrote to a number
+        that is free would go to whatever file gets it next.
+        """
         with self._reading:
-            self.transport.close()
+            if self.transport.pollable:  # a writer that waits was woken by the shutdown
+                with self._send_lock, self._id_lock:
+                    self.transport.close()
+            else:
+                self.transport.close()
             self._wake.close()
 
 

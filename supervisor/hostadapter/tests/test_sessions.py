@@ -220,8 +220,7 @@ class Starting(SessionCase):
 
     def test_one_that_another_host_has_just_started_is_used(self) -> None:
         broker = self.broker()
-        broker._listener.close()  # the socket's file is there, nobody listens
-        os.unlink(self.path)
+        broker.vanish()
         started = threading.Event()
 
         def start() -> None:
