@@ -99,8 +99,8 @@ type Builder struct {
 	names    []string // files of the store's records, once listed
 
 	toolLock sync.Mutex
-	tool     *uvTool // once found
-	pixi     *pixiTool
+	tool     *tool // once found
+	pixi     *tool
 	indexes  *indexes // once needed
 	first    firstDownload
 }

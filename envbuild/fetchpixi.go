@@ -12,16 +12,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/gofrs/flock"
-	"github.com/moby/sys/atomicwriter"
 )
 
 // The pixi that is fetched where the machine has none.
@@ -43,31 +38,21 @@ const pixiFetchTimeout = 15 * time.Minute
 
 // fetchPixi downloads this platform's archive from <releases>/v<version>/<archive>, through the proxies and with the
 // authorities that indexes use, and unpacks the binary to target once its hash is the one in the source.
-func fetchPixi(ctx context.Context, indexes *indexes, releases, target string, say func(format string, arguments ...any)) (err error) {
+func fetchPixi(ctx context.Context, indexes *indexes, releases, target string, say func(format string, arguments ...any)) error {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	archive, known := pixiArchives[platform]
 	if !known {
 		return fmt.Errorf("pixi's project releases none for %s", platform)
 	}
-	folder := filepath.Dir(target)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	lock := flock.New(filepath.Join(folder, ".lock"), flock.SetPermissions(lockMode))
-	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
-		return fmt.Errorf("waiting for another fetch: %w", err)
-	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
-	if exists(target) {
-		return nil // another process fetched it in the meantime
-	}
-	address := strings.TrimSuffix(releases, "/") + "/v" + pixiVersion + "/" + archive.name
-	say("pixi %s is fetched from %s", pixiVersion, address)
-	content, err := download(ctx, indexes, address)
-	if err != nil {
-		return err
-	}
-	return unpackPixi(content, archive, target)
+	return fetchOnce(ctx, target, func() error {
+		address := strings.TrimSuffix(releases, "/") + "/v" + pixiVersion + "/" + archive.name
+		say("pixi %s is fetched from %s", pixiVersion, address)
+		content, err := download(ctx, indexes, address)
+		if err != nil {
+			return err
+		}
+		return unpackPixi(content, archive, target)
+	})
 }
 
 // download reads one file.
@@ -105,10 +90,7 @@ func unpackPixi(content []byte, archive pixiArchive, target string) error {
 	if err != nil {
 		return fmt.Errorf("unpacking %s: %w", archive.name, err)
 	}
-	// As for uv: a process forked while the file is open for writing would hold it busy.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	return atomicwriter.WriteFile(target, binary, 0o755)
+	return putProgram(target, binary)
 }
 
 // archiveMember reads the file of that name, in whatever folder, from a zip or a compressed tar.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -17,10 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
-
-	"github.com/gofrs/flock"
-	"github.com/moby/sys/atomicwriter"
 )
 
 // fetchLimit bounds what is unpacked: uv's binary has some 40 MB.
@@ -28,25 +23,17 @@ const fetchLimit = 512 << 20
 
 // fetchUV downloads the pinned uv wheel with the pip of the first interpreter that has one, so that pip's own
 // index, proxy and certificate settings hold, checks its hash and unpacks the binary to target.
-func fetchUV(ctx context.Context, search toolSearch, target string) (err error) {
-	folder := filepath.Dir(target)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	lock := flock.New(filepath.Join(folder, ".lock"), flock.SetPermissions(lockMode))
-	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
-		return fmt.Errorf("waiting for another fetch: %w", err)
-	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
-	if _, err := os.Stat(target); err == nil {
-		return nil // another process fetched it in the meantime
-	}
+func fetchUV(ctx context.Context, search toolSearch, target string) error {
+	return fetchOnce(ctx, target, func() error { return downloadUV(ctx, search, target) })
+}
+
+func downloadUV(ctx context.Context, search toolSearch, target string) error {
 	python, err := interpreterWithPip(ctx, search)
 	if err != nil {
 		return err
 	}
 	search.say("uv %s is fetched with the pip of %s", uvVersion, python)
-	downloads, err := os.MkdirTemp(folder, ".download-")
+	downloads, err := os.MkdirTemp(filepath.Dir(target), ".download-")
 	if err != nil {
 		return err
 	}
@@ -103,11 +90,7 @@ func unpackUV(wheel, target string) error {
 	if err != nil {
 		return fmt.Errorf("unpacking %s: %w", member, err)
 	}
-	// A process that this one forks while the file is open for writing would hold it so until it executes something
-	// else, and the binary could not be started before ("text file busy").
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	return atomicwriter.WriteFile(target, binary, 0o755)
+	return putProgram(target, binary)
 }
 
 // interpreterWithPip is the first of the host's interpreter, its base and those on PATH that can run pip.

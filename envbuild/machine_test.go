@@ -45,10 +45,10 @@ func needPython(t testing.TB, version string) string {
 	return ""
 }
 
-var uvOnce = sync.OnceValues(func() (uvTool, error) {
+var uvOnce = sync.OnceValues(func() (tool, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return uvTool{}, err
+		return tool{}, err
 	}
 	return findUV(context.Background(), toolSearch{environ: os.Environ(), cache: filepath.Join(cache, "comfy-supervisor"),
 		say: func(string, ...any) {}})

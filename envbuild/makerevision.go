@@ -147,7 +147,7 @@ func (b *Builder) packageIndexes(environ []string) (*indexes, error) {
 }
 
 // findUV looks for uv once per builder.
-func (b *Builder) findUV(ctx context.Context, say func(format string, arguments ...any)) (uvTool, error) {
+func (b *Builder) findUV(ctx context.Context, say func(format string, arguments ...any)) (tool, error) {
 	b.toolLock.Lock()
 	defer b.toolLock.Unlock()
 	if b.tool != nil {
@@ -156,7 +156,7 @@ func (b *Builder) findUV(ctx context.Context, say func(format string, arguments 
 	found, err := findUV(ctx, toolSearch{setting: b.configuration.UV, environ: b.configuration.Environ, host: b.facts.Python,
 		cache: b.configuration.Cache, say: say})
 	if err != nil {
-		return uvTool{}, err
+		return tool{}, err
 	}
 	b.tool = &found
 	return found, nil

@@ -23,7 +23,7 @@ type pixiBackend struct {
 	environ []string
 	guard   []string
 	indexes *indexes
-	find    func(ctx context.Context, say func(format string, arguments ...any)) (pixiTool, error)
+	find    func(ctx context.Context, say func(format string, arguments ...any)) (tool, error)
 }
 
 // lockName is the name of the plan's lock file in a revision.
@@ -69,7 +69,7 @@ func (b *pixiBackend) build(ctx context.Context, job *job) (received, error) {
 type pixiRun struct {
 	uvRun
 	backend *pixiBackend
-	tool    pixiTool
+	tool    tool
 }
 
 // write renders the workspace file.
@@ -103,16 +103,8 @@ func operatorIndexes(environ []string) []string {
 // resolve decides what the plan leaves to channels and indexes and writes the lock file.
 func (r *pixiRun) resolve(ctx context.Context, result *received) error {
 	job := r.job
-	recipe, wheels, err := r.resolveCUDA(ctx, job.Plan.Recipe)
+	recipe, wheels, err := r.askIndexes(ctx, job.Plan.Recipe, result)
 	if err != nil {
-		return err
-	}
-	index, err := r.chooseIndex(ctx, recipe)
-	if err != nil {
-		return err
-	}
-	result.Index = index
-	if recipe, err = r.addCompanions(ctx, recipe, index); err != nil {
 		return err
 	}
 	defer func() { result.Exact = slices.Concat(recipe.Family, recipe.Pins) }()
@@ -126,7 +118,7 @@ func (r *pixiRun) resolve(ctx context.Context, result *received) error {
 	job.step("resolving %d conda and %d Python requirements", len(recipe.Conda.Dependencies),
 		len(recipe.Family)+len(recipe.Pins)+len(recipe.Requirements))
 	for {
-		if err := r.write(recipe, index); err != nil {
+		if err := r.write(recipe, result.Index); err != nil {
 			return err
 		}
 		arguments := []string{"lock"}

@@ -16,17 +16,17 @@ func TestUVIsTheOneOfTheSettingsThenPathThenTheHosts(t *testing.T) {
 		t.Skip("the tools are scripts")
 	}
 	folder := t.TempDir()
-	tool := func(name, answer string) string {
+	script := func(name, answer string) string {
 		path := filepath.Join(folder, name, "uv")
 		writeProgram(t, path, "#!/bin/sh\n"+answer+"\n")
 		return path
 	}
-	setting, onPath, hosts := tool("setting", "echo uv 0.13.1"), tool("path", "echo 'uv 0.13.2 (abc 2026)'"), tool("host/bin", "echo uv 0.13.3")
-	old, broken, foreign := tool("old", "echo uv 0.4.0"), tool("broken", "echo no library >&2; exit 127"), tool("foreign", "echo micro version 1")
+	setting, onPath, hosts := script("setting", "echo uv 0.13.1"), script("path", "echo 'uv 0.13.2 (abc 2026)'"), script("host/bin", "echo uv 0.13.3")
+	old, broken, foreign := script("old", "echo uv 0.4.0"), script("broken", "echo no library >&2; exit 127"), script("foreign", "echo micro version 1")
 	host := PythonFacts{Executable: filepath.Join(folder, "host", "bin", "python")}
 	var said []string
 	say := func(format string, arguments ...any) { said = append(said, fmt.Sprintf(format, arguments...)) }
-	find := func(setting string, host PythonFacts, path ...string) (uvTool, error) {
+	find := func(setting string, host PythonFacts, path ...string) (tool, error) {
 		said = nil
 		return findUV(t.Context(), toolSearch{setting: setting, host: host, cache: filepath.Join(folder, "cache"), say: say,
 			environ: []string{"PATH=" + strings.Join(path, string(os.PathListSeparator))}})
@@ -65,7 +65,7 @@ func TestAFetchedUVIsTheOneWhoseHashIsInTheSource(t *testing.T) {
 	if err := fetchUV(t.Context(), search, target); err != nil {
 		t.Fatal(err)
 	}
-	if version, err := uvVersionOf(t.Context(), target); err != nil || version != uvVersion {
+	if version, err := search.uv().version(t.Context(), target); err != nil || version != uvVersion {
 		t.Errorf("%q %v", version, err)
 	}
 	left, err := os.ReadDir(filepath.Dir(target))

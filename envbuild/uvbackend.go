@@ -29,7 +29,7 @@ type uvBackend struct {
 	indexes *indexes
 	first   *firstDownload
 	// find returns the uv to use; it is looked for when the first environment needs it, once per build.
-	find func(ctx context.Context, say func(format string, arguments ...any)) (uvTool, error)
+	find func(ctx context.Context, say func(format string, arguments ...any)) (tool, error)
 }
 
 // droppedVariables would change what is installed or where behind the plan's back.
@@ -170,16 +170,8 @@ func (r *uvRun) activate(ctx context.Context, result *received) error {
 // resolve decides what the plan leaves to the indexes and writes the lock file.
 func (r *uvRun) resolve(ctx context.Context, recipe Recipe, result *received) error {
 	lock := filepath.Join(r.job.Revision, lockName)
-	recipe, wheels, err := r.resolveCUDA(ctx, recipe)
+	recipe, wheels, err := r.askIndexes(ctx, recipe, result)
 	if err != nil {
-		return err
-	}
-	index, err := r.chooseIndex(ctx, recipe)
-	if err != nil {
-		return err
-	}
-	result.Index = index
-	if recipe, err = r.addCompanions(ctx, recipe, index); err != nil {
 		return err
 	}
 	defer func() { result.Exact = slices.Concat(recipe.Family, recipe.Pins) }()
@@ -190,7 +182,7 @@ func (r *uvRun) resolve(ctx context.Context, recipe Recipe, result *received) er
 	}
 	r.job.step("resolving %d requirements", len(recipe.Family)+len(recipe.Pins)+len(recipe.Requirements))
 	for {
-		content, err := renderProject(r.job.Plan.Name, recipe, index)
+		content, err := renderProject(r.job.Plan.Name, recipe, result.Index)
 		if err != nil {
 			return err
 		}
@@ -222,6 +214,19 @@ func (r *uvRun) resolve(ctx context.Context, recipe Recipe, result *received) er
 		recipe.Pins = slices.DeleteFunc(slices.Clone(recipe.Pins), func(other string) bool { return other == pin })
 		os.Remove(lock)
 	}
+}
+
+// askIndexes settles what the indexes of CUDA wheels and of the torch family decide.
+func (r *uvRun) askIndexes(ctx context.Context, recipe Recipe, result *received) (Recipe, []cudaWheel, error) {
+	recipe, wheels, err := r.resolveCUDA(ctx, recipe)
+	if err != nil {
+		return recipe, nil, err
+	}
+	if result.Index, err = r.chooseIndex(ctx, recipe); err != nil {
+		return recipe, nil, err
+	}
+	recipe, err = r.addCompanions(ctx, recipe, result.Index)
+	return recipe, wheels, err
 }
 
 // pinWithoutWheel recognises the refusal of a pin that has no wheel for this platform or interpreter.
@@ -354,7 +359,7 @@ func checkHashes(lock string, wheels []cudaWheel) error {
 type uvRun struct {
 	backend *uvBackend
 	job     *job
-	tool    uvTool
+	tool    tool
 	environ []string
 	// downloaded is called when the packages to install are in uv's cache; nil for nobody to tell.
 	downloaded func()

@@ -24,15 +24,7 @@ type Found struct {
 // The diagnostics are about the places of the files, not their content: two files that derive one name,
 // files that lie where nothing looks, folders that can not be read. What could be found is returned with them.
 func Discover(directory string) ([]Found, []Diagnostic) {
-	d := discovery{byName: map[string]Found{}}
-	if nodes := filepath.Join(directory, "custom_nodes"); isDirectory(nodes) {
-		d.packs(nodes)
-	} else if filepath.Base(absolute(directory)) == "custom_nodes" {
-		d.packs(directory)
-	} else {
-		d.pack(directory)
-	}
-	return d.found, d.problems
+	return DiscoverAll([]string{directory})
 }
 
 // DiscoverAll is Discover over several folders; names must differ across all of them. A folder that is

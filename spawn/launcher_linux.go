@@ -2,7 +2,6 @@ package spawn
 
 import (
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,24 +17,8 @@ func (l *launcher) adoptOrphans() error {
 	return nil
 }
 
-// closeInherited closes what the supervisor's own parents left open without meaning to: somebody may wait for the end
-// of a pipe that this process would hold. What Go opened itself is marked close-on-exec.
-func closeInherited() error {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		descriptor, err := strconv.Atoi(entry.Name())
-		if err != nil || descriptor <= 2 {
-			continue
-		}
-		if flags, err := unix.FcntlInt(uintptr(descriptor), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			_ = unix.Close(descriptor)
-		}
-	}
-	return nil
-}
+// descriptorFolder lists this process's descriptors.
+const descriptorFolder = "/proc/self/fd"
 
 // isAdopted is true for every child but Python, whose status attend takes. While Python is being started nobody is
 // reaped: it is not known yet which child it is.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +25,25 @@ func (l *launcher) prepareProcess() error {
 		return err
 	}
 	l.group.Go(func() { l.attendOrphan(terminate) })
+	return nil
+}
+
+// closeInherited closes what the supervisor's own parents left open without meaning to: somebody may wait for the end
+// of a pipe that this process would hold. What Go opened itself is marked close-on-exec.
+func closeInherited() error {
+	entries, err := os.ReadDir(descriptorFolder)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		descriptor, err := strconv.Atoi(entry.Name())
+		if err != nil || descriptor <= 2 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(descriptor), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(descriptor)
+		}
+	}
 	return nil
 }
 

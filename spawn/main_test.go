@@ -186,6 +186,12 @@ func launch(t testing.TB, spec Spec, r *recorder) Worker {
 	if err != nil {
 		t.Fatal(err)
 	}
+	killAfter(t, worker)
+	return worker
+}
+
+// killAfter ends a worker with the test, if it lives.
+func killAfter(t testing.TB, worker Worker) {
 	t.Cleanup(func() {
 		select {
 		case <-worker.Done():
@@ -195,7 +201,6 @@ func launch(t testing.TB, spec Spec, r *recorder) Worker {
 			}
 		}
 	})
-	return worker
 }
 
 // ask sends a request to Python and decodes the result.

@@ -158,14 +158,6 @@ func attach(t *testing.T, record Record, r *recorder) Worker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		select {
-		case <-worker.Done():
-		default:
-			if err := worker.Kill(context.Background()); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	killAfter(t, worker)
 	return worker
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/shirou/gopsutil/v3/process"
 	"golang.org/x/sys/unix"
 )
 
@@ -145,17 +144,6 @@ func (t *Tree) statistics() (TreeStatistics, error) {
 	}
 	return statistics, nil
 }
-
-func residentBytesOf(pid int) int64 {
-	memory, err := (&process.Process{Pid: int32(pid)}).MemoryInfo()
-	if err != nil {
-		return 0 // it ended meanwhile
-	}
-	return int64(memory.RSS)
-}
-
-// residentBytes is this process's resident set.
-func residentBytes() int64 { return residentBytesOf(os.Getpid()) }
 
 func (t *Tree) terminate() error {
 	members, err := t.members()

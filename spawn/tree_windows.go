@@ -9,7 +9,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/shirou/gopsutil/v3/process"
 	"golang.org/x/sys/windows"
 )
 
@@ -103,17 +102,6 @@ func (t *Tree) statistics() (TreeStatistics, error) {
 	}
 	return statistics, nil
 }
-
-func residentBytesOf(pid int) int64 {
-	memory, err := (&process.Process{Pid: int32(pid)}).MemoryInfo()
-	if err != nil {
-		return 0 // it ended meanwhile
-	}
-	return int64(memory.RSS)
-}
-
-// residentBytes is this process's working set.
-func residentBytes() int64 { return residentBytesOf(os.Getpid()) }
 
 // terminate has nothing to send: a console event would reach what has a console only.
 func (t *Tree) terminate() error { return nil }
