@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/comfy-supervisor/comfy-supervisor/testdata/processtest"
 )
 
 // usages are the store's revisions by folder.
@@ -104,17 +106,7 @@ func TestARevisionThatRunsIsNotCollected(t *testing.T) {
 	old := m.mustBuild(OutcomeBuilt, m.pack("one", ""))
 	m.mustBuild(OutcomeBuilt, m.pack("one", "[pypi-dependencies]\nsmall = \"*\"\n"))
 	worker := exec.Command(prefixPython(old.Prefix), "-c", "import sys; print('up', flush=True); sys.stdin.read()")
-	input, err := worker.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := worker.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := worker.Start(); err != nil {
-		t.Fatal(err)
-	}
+	input, output := processtest.Start(t, worker)
 	if _, err := output.Read(make([]byte, 3)); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/comfy-supervisor/comfy-supervisor/testdata/processtest"
 )
 
 func init() {
@@ -70,18 +72,8 @@ func startTestSupervisorFrom(t *testing.T, binary string, spec Spec, before func
 	t.Helper()
 	spec.Log, spec.Phase = nil, nil
 	s := &testSupervisor{command: exec.Command(binary, supervisorArgument)}
-	var err error
-	s.command.Stderr = os.Stderr
-	if s.stdin, err = s.command.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := s.command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin, stdout := processtest.Start(t, s.command)
+	s.stdin = stdin
 	t.Cleanup(s.kill)
 	before()
 	encoded := struct {

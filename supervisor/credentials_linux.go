@@ -2,36 +2,15 @@ package supervisor
 
 import (
 	"fmt"
-	"net"
 
 	"golang.org/x/sys/unix"
 )
 
-// credentials are what the system says about the process at the other end of a connection.
-type credentials struct {
-	pid int // as seen from our PID namespace; 0 when it is in none below ours
-	uid int
-}
-
-// readCredentials asks the kernel who connected.
-func readCredentials(conn net.Conn) (credentials, error) {
-	socket, ok := conn.(*net.UnixConn)
-	if !ok {
-		return credentials{}, fmt.Errorf("a connection of type %T has no credentials", conn)
-	}
-	raw, err := socket.SyscallConn()
+// peerOf reads what a socket knows; its error begins with what could not be read.
+func peerOf(descriptor int) (credentials, error) {
+	found, err := unix.GetsockoptUcred(descriptor, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return credentials{}, fmt.Errorf("reading a client's credentials: %w", err)
-	}
-	var found *unix.Ucred
-	var socketErr error
-	if err := raw.Control(func(descriptor uintptr) {
-		found, socketErr = unix.GetsockoptUcred(int(descriptor), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return credentials{}, fmt.Errorf("reading a client's credentials: %w", err)
-	}
-	if socketErr != nil {
-		return credentials{}, fmt.Errorf("reading a client's credentials: %w", socketErr)
+		return credentials{}, fmt.Errorf("credentials: %w", err)
 	}
 	return credentials{pid: int(found.Pid), uid: int(found.Uid)}, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
+	"github.com/comfy-supervisor/comfy-supervisor/testdata/processtest"
 )
 
 func TestAWorkerKilledInMidCallNamesItsSignalAndTheNextCallStartsGeneration2(t *testing.T) {
@@ -44,9 +45,7 @@ func TestAWorkerThatExitsInMidCallNamesItsCode(t *testing.T) {
 func TestALauncherKilledInMidCallTakesTheWholeTreeWithIt(t *testing.T) {
 	daemon := startDaemon(t, newTestOptions(t))
 	client := daemon.connect()
-	path := marker(t)
-	running := begin(testContext(t), client, api.Call{Node: "Orphan", Inputs: map[string]any{"marker": path}})
-	grandchild := atoi(t, awaitFile(t, path))
+	running, grandchild := beginOrphan(t, client)
 	worker := daemon.worker()
 	if err := syscall.Kill(worker.LauncherPID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -62,9 +61,7 @@ func TestALauncherKilledInMidCallTakesTheWholeTreeWithIt(t *testing.T) {
 func TestStopAnswersWhenTheTreeIsGone(t *testing.T) {
 	daemon := startDaemon(t, newTestOptions(t))
 	client := daemon.connect()
-	path := marker(t)
-	running := begin(testContext(t), client, api.Call{Node: "Orphan", Inputs: map[string]any{"marker": path}})
-	grandchild := atoi(t, awaitFile(t, path))
+	running, grandchild := beginOrphan(t, client)
 	worker := daemon.worker()
 	begun := time.Now()
 	stopped, err := daemon.connect().Stop(testContext(t), api.StopParams{Environment: "pack"})
@@ -162,18 +159,7 @@ func TestAWorkerThatIsNotReadyInTimeIsEndedAndSaysWhereItWas(t *testing.T) {
 func startHost(t *testing.T, options testOptions, arguments ...string) (*exec.Cmd, *bufio.Reader, io.Closer) {
 	t.Helper()
 	host := exec.Command(os.Args[0], append([]string{"test-client", options.config().Socket}, arguments...)...)
-	host.Stderr = os.Stderr
-	input, err := host.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := host.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := host.Start(); err != nil {
-		t.Fatal(err)
-	}
+	input, output := processtest.Start(t, host)
 	t.Cleanup(func() {
 		_ = host.Process.Kill()
 		_ = host.Wait()
@@ -320,9 +306,7 @@ func TestWorkersOfASupervisorThatDoesNotReturnEndByThemselves(t *testing.T) {
 	options.Orphan = 300 * time.Millisecond
 	daemon := startSeparateDaemon(t, options)
 	client := connectOperator(t, options)
-	path := marker(t)
-	begin(testContext(t), client, api.Call{Node: "Orphan", Inputs: map[string]any{"marker": path}})
-	grandchild := atoi(t, awaitFile(t, path))
+	_, grandchild := beginOrphan(t, client)
 	worker := onlyWorker(t, connectOperator(t, options), "pack")
 	if err := daemon.command.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -337,9 +321,7 @@ func TestWhatALauncherAndASupervisorLeaveWhenBothAreKilledIsRemovedAtTheNextStar
 	options := newTestOptions(t)
 	daemon := startSeparateDaemon(t, options)
 	client := connectOperator(t, options)
-	path := marker(t)
-	begin(testContext(t), client, api.Call{Node: "Orphan", Inputs: map[string]any{"marker": path}})
-	grandchild := atoi(t, awaitFile(t, path))
+	_, grandchild := beginOrphan(t, client)
 	worker := onlyWorker(t, connectOperator(t, options), "pack")
 	if err := daemon.command.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -342,6 +342,14 @@ func begin(ctx context.Context, client *api.Client, request api.Call) *started {
 	return s
 }
 
+// beginOrphan calls the node that starts a process that outlives it, and returns that process's PID.
+func beginOrphan(t *testing.T, client *api.Client) (*started, int) {
+	t.Helper()
+	path := marker(t)
+	running := begin(testContext(t), client, api.Call{Node: "Orphan", Inputs: map[string]any{"marker": path}})
+	return running, atoi(t, awaitFile(t, path))
+}
+
 // wait waits for a call's end and returns its error.
 func (s *started) wait(t *testing.T) error {
 	t.Helper()

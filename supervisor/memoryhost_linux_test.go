@@ -13,6 +13,7 @@ import (
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/hostadapter"
 	"github.com/comfy-supervisor/comfy-supervisor/testdata/fakecard"
+	"github.com/comfy-supervisor/comfy-supervisor/testdata/processtest"
 )
 
 // memoryHost is a process that plays ComfyUI as far as memory goes: see testdata/memory_host.py.
@@ -46,18 +47,7 @@ func (b *cardBench) startHost(more ...string) *memoryHost {
 		"PATH=" + os.Getenv("PATH"), "PYTHONPATH=" + adapter, "PYTHONDONTWRITEBYTECODE=1", b.card.Variable(), "FAKECARD_LIBRARY=" + library.Path,
 		"COMFY_SUPERVISOR_SOCKET=" + filepath.Join(b.options.Runtime, "supervisor.sock"), "HOME=" + b.t.TempDir(),
 	}, more...)
-	command.Stderr = os.Stderr
-	input, err := command.StdinPipe()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		b.t.Fatal(err)
-	}
+	input, output := processtest.Start(b.t, command)
 	b.t.Cleanup(func() {
 		_ = input.Close() // its end
 		if err := command.Wait(); err != nil {

@@ -102,9 +102,7 @@ func TestSIGTERMEndsASupervisorWithItsWorkers(t *testing.T) {
 	options := newTestOptions(t)
 	daemon := startSeparateDaemon(t, options)
 	client := connectOperator(t, options)
-	path := marker(t)
-	begin(testContext(t), client, api.Call{Node: "Orphan", Inputs: map[string]any{"marker": path}})
-	grandchild := atoi(t, awaitFile(t, path))
+	_, grandchild := beginOrphan(t, client)
 	if err := daemon.command.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
+	"github.com/comfy-supervisor/comfy-supervisor/testdata/processtest"
 )
 
 // holdsMemory takes a gibibyte of the first card with torch, says so, and gives it back when its input ends.
@@ -88,18 +89,7 @@ func watchAProcess(t *testing.T, cards *Cards, python string) {
 	device := visible.Cards[0].Device()
 	before := read(device)
 	command := exec.Command(python, "-c", holdsMemory)
-	command.Stderr = os.Stderr
-	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	input, output := processtest.Start(t, command)
 	line, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/comfy-supervisor/comfy-supervisor/memory"
 	"github.com/comfy-supervisor/comfy-supervisor/testdata/fakecard"
+	"github.com/comfy-supervisor/comfy-supervisor/testdata/processtest"
 	"go.uber.org/goleak"
 )
 
@@ -102,18 +103,7 @@ func startReader(t *testing.T, library string, card *fakecard.Card) (*readerProc
 	}
 	command := exec.Command(self)
 	command.Env = append(os.Environ(), readerVariable+"="+library, card.Variable(), "GORACE=atexit_sleep_ms=0")
-	command.Stderr = os.Stderr
-	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	input, output := processtest.Start(t, command)
 	t.Cleanup(func() {
 		_ = input.Close()
 		_, _ = io.Copy(io.Discard, output)
@@ -379,12 +369,7 @@ sys.stdin.readline()
 `
 	command := exec.Command("python3", "-c", script)
 	command.Env = append(os.Environ(), "PYTHONPATH="+folder, "FAKECARD_LIBRARY="+library.Path, card.Variable())
-	command.Stderr = os.Stderr
-	input, err := command.StdinPipe()
-	must(t, err)
-	output, err := command.StdoutPipe()
-	must(t, err)
-	must(t, command.Start())
+	input, output := processtest.Start(t, command)
 	lines := bufio.NewReader(output)
 	line, err := lines.ReadString('\n')
 	must(t, err)

@@ -263,14 +263,20 @@ func TestACardThatFallsOffIsShownAndComesBack(t *testing.T) {
 	}
 }
 
-func TestALeaseThatIsAskedForAgainAnswersEveryRequest(t *testing.T) {
-	b := start(t, newMachine(24*gib), nil)
-	holds, waits := b.worker("holds"), b.worker("waits")
+// contend has one worker hold 16 of 24 GiB, as "1", and another wait for 10, as "2".
+func contend(t *testing.T) (b *bench, holds, waits *double, answers chan LeaseAnswer) {
+	b = start(t, newMachine(24*gib), nil)
+	holds, waits = b.worker("holds"), b.worker("waits")
 	b.busy(holds)
 	b.busy(waits)
 	b.answered(holds.ask("1", 16*gib, nil))
-	first := waits.ask("2", 10*gib, nil)
+	answers = waits.ask("2", 10*gib, nil)
 	b.event("memory.waiting", "waits")
+	return b, holds, waits, answers
+}
+
+func TestALeaseThatIsAskedForAgainAnswersEveryRequest(t *testing.T) {
+	b, holds, waits, first := contend(t)
 	second := waits.ask("2", 10*gib, nil)
 	b.view()
 	b.keeper.Finished(holds.party, Finished{ID: "1"})
@@ -286,13 +292,7 @@ func TestALeaseThatIsAskedForAgainAnswersEveryRequest(t *testing.T) {
 }
 
 func TestALoadThatNoLongerWaitsGoesOnAndIsBooked(t *testing.T) {
-	b := start(t, newMachine(24*gib), nil)
-	holds, waits := b.worker("holds"), b.worker("waits")
-	b.busy(holds)
-	b.busy(waits)
-	b.answered(holds.ask("1", 16*gib, nil))
-	answers := waits.ask("2", 10*gib, nil)
-	b.event("memory.waiting", "waits")
+	b, _, waits, answers := contend(t)
 	b.keeper.Withdraw(waits.party, "2")
 	card := b.view().Cards[0]
 	if len(card.Waiting) != 0 || len(card.Leases) != 2 || !card.Leases[1].Forced {
