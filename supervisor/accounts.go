@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/shirou/gopsutil/v3/process"
 
@@ -68,7 +69,8 @@ func (d *Daemon) endIdle(action memory.Action) {
 	}
 	d.mu.Lock()
 	var e effects
-	if w.record.State == Ready || w.record.State == Released {
+	used := action.Kind == memory.Reap && time.Since(w.record.IdleSince) < w.limits.reap // it answered questions since
+	if !used && (w.record.State == Ready || w.record.State == Released) {
 		e.tell(d, api.Event{Kind: kind, Session: action.Party.Session, Environment: action.Party.Environment,
 			Generation: action.Party.Generation, Cause: action.Cause, Terms: map[string]any{"terms": action.Terms}})
 		e.add(d.step(w, Message{Kind: StopAsked, Cause: "idle: " + action.Terms.String()}, nil))
@@ -124,13 +126,36 @@ func (d *Daemon) joinAccounts(w *worker, process spawn.Worker) {
 	})
 }
 
-// tellPhase tells the memory accounts where a record stands; Daemon.mu is held.
+// tellPhase tells the memory accounts where a process stands, when that has changed; Daemon.mu is held.
 func (d *Daemon) tellPhase(w *worker) {
-	if state := w.record.State; state.alive() {
-		d.accounts.Phase(w.account(), memory.Phase(state))
-	} else {
-		d.accounts.Gone(w.account())
+	phase := w.accountPhase()
+	if phase == w.told {
+		return
 	}
+	w.told = phase
+	if phase == memory.Gone {
+		d.accounts.Gone(w.account())
+	} else {
+		d.accounts.Phase(w.account(), phase)
+	}
+}
+
+// accountPhase is where the process stands for the memory accounts; Daemon.mu is held. One that only answers questions on its
+// side lane, a dropdown's values or a route, computes nothing on a card: it gives memory back when asked, and is not in use.
+func (w *worker) accountPhase() memory.Phase {
+	state := w.record.State
+	if !state.alive() {
+		return memory.Gone
+	}
+	if state != Busy {
+		return memory.Phase(state)
+	}
+	for call := range w.inFlight {
+		if call.lane != wire.LaneSide {
+			return memory.Busy
+		}
+	}
+	return memory.Ready
 }
 
 // joinHostAccounts makes a host's process known to the memory accounts.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/comfy-supervisor/comfy-supervisor/memory"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
 	"github.com/comfy-supervisor/comfy-supervisor/supervisor/api"
@@ -317,4 +318,62 @@ func TestWhatDiffersBetweenAHostAndItsWorkerIsInTheStatus(t *testing.T) {
 			t.Errorf("the log lacks %q:\n%s", wanted, strings.Join(lines, "\n"))
 		}
 	}
+}
+
+// A dropdown's values, or a route that is long in coming, are no computation: memory can be asked back meanwhile.
+func TestAWorkerThatOnlyAnswersAQuestionComputesNothingForTheMemoryAccounts(t *testing.T) {
+	options := newTestOptions(t)
+	running := startDaemon(t, options)
+	host := connectAdapter(t, options, nil)
+	type asked struct {
+		question
+		Function string `json:"function,omitempty"`
+	}
+	start := func(method, node, function, value, marker string) (answered chan struct{}) {
+		answered = make(chan struct{})
+		message := &wire.Message{Method: method, Params: wire.Params(asked{question{Environment: "pack", Node: node}, function})}
+		if _, err := host.peer.Start(message, pythonValue(fmt.Sprintf(value, `{"m":{"name":"a","marker":"`+marker+`"}}`)), func(reply *wire.Message, _ []byte, err error) {
+			if err != nil || reply.Error != nil {
+				t.Errorf("%s: %v %v", method, err, reply)
+			}
+			close(answered)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the start of "+method, func() bool {
+			_, err := os.Stat(marker + ".a")
+			return err == nil
+		})
+		return answered
+	}
+	end := func(marker string, answered chan struct{}) {
+		if err := os.WriteFile(marker+".b", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		<-answered
+	}
+	stands := func(state State, phase memory.Phase) {
+		t.Helper()
+		d := running.daemon
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, s := range d.allSessions() {
+			if p := s.places["pack"]; p != nil {
+				if w := p.current; w.record.State != state || w.told != phase {
+					t.Errorf("the worker is %s, and the accounts know it as %s; want %s and %s", w.record.State, w.told, state, phase)
+				}
+				return
+			}
+		}
+		t.Error("there is no worker")
+	}
+	question, call := marker(t), marker(t)
+	asks := start("comfyui.ask", "Strict", "VALIDATE_INPUTS", `{"m":{"inputs":%s}}`, question)
+	stands(Busy, memory.Ready)
+	calls := start(api.MethodCall, "Meet", "run", "%s", call)
+	stands(Busy, memory.Busy)
+	end(call, calls)
+	stands(Busy, memory.Ready)
+	end(question, asks)
+	stands(Ready, memory.Ready)
 }

@@ -125,6 +125,7 @@ func (d *Daemon) step(w *worker, message Message, subject *call) effects {
 	for _, failed := range e.fail {
 		d.settleCall(failed.call)
 	}
+	d.tellPhase(w)
 	if record.State != before.State {
 		d.stateChanged(w, before, message, &e)
 	}
@@ -143,7 +144,6 @@ func (d *Daemon) stateChanged(w *worker, before Record, message Message, e *effe
 	if w.record.State == Backoff || w.record.State == Quarantined || before.State == Backoff || before.State == Quarantined {
 		d.manifests.kick()
 	}
-	d.tellPhase(w)
 	if w.record.State == Ready && w.limits.reap > 0 && w.limits.reap < d.config.SweepInterval {
 		d.accounts.Sweep()
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
 	"github.com/comfy-supervisor/comfy-supervisor/manifest"
+	"github.com/comfy-supervisor/comfy-supervisor/memory"
 	"github.com/comfy-supervisor/comfy-supervisor/mirror"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 	"github.com/comfy-supervisor/comfy-supervisor/spawn/wire"
@@ -42,6 +43,7 @@ type worker struct {
 
 	// Guarded by Daemon.mu.
 	record      Record
+	told        memory.Phase       // what the memory accounts know of it
 	queue       []*call            // wait for it to be ready, or for its replacement
 	inFlight    map[*call]struct{} // sent, or about to be
 	asking      bool               // it has to answer a ping first

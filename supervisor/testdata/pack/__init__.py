@@ -266,6 +266,10 @@ class Strict:
     FUNCTION = "run"
     CATEGORY = "test"
 
+    @classmethod
+    async def VALIDATE_INPUTS(cls, name, marker):
+        return (await Meet(name, marker)) == (name,)
+
     def run(self, radius):
         return (radius,)
 
