@@ -281,9 +281,6 @@ func (b *Builder) update(ctx context.Context, plan *Plan, result *Result) (strin
 		return "", ctx.Err()
 	}
 	directory := b.store.directory(plan)
-	if err := os.MkdirAll(directory, 0o755); err != nil {
-		return "", fmt.Errorf("making the environment's folder: %w", err)
-	}
 	hold, err := b.lock(ctx, plan, directory)
 	if err != nil {
 		return "", err

@@ -175,8 +175,12 @@ type hold struct {
 
 func (h *hold) release() { _ = h.lock.Close() } // the lock ends with the descriptor, whatever close says
 
-// lock makes this build the only one of an environment, and waits until nothing of an earlier one lives.
+// lock makes this build the only one of an environment, whose folder it makes, and waits until nothing of an earlier one
+// lives.
 func (b *Builder) lock(ctx context.Context, plan *Plan, directory string) (*hold, error) {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return nil, fmt.Errorf("making the environment's folder: %w", err)
+	}
 	held := &hold{lock: flock.New(filepath.Join(directory, lockFileName), flock.SetPermissions(lockMode))}
 	got, err := held.lock.TryLock()
 	if err == nil && !got {

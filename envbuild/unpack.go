@@ -47,9 +47,6 @@ func (b *Builder) unpack(ctx context.Context, work []Work, file, sum string, res
 	}
 	result.Manifest, result.Lines, result.Plan = plan.Manifest, plan.Lines, plan
 	directory := b.store.directory(plan)
-	if err := os.MkdirAll(directory, 0o755); err != nil {
-		return "", fmt.Errorf("making the environment's folder: %w", err)
-	}
 	hold, err := b.lock(ctx, plan, directory)
 	if err != nil {
 		return "", err

@@ -41,8 +41,11 @@ var inherited = map[string]string{
 	"COMFY_ENV_IPC_AUTHKEY": "it belongs to another launcher",
 }
 
+// prefixRule keeps back every variable whose name begins so.
+type prefixRule struct{ prefix, reason string }
+
 // inheritedPrefixes are the same by the first letters of their names.
-var inheritedPrefixes = []struct{ prefix, reason string }{
+var inheritedPrefixes = []prefixRule{
 	{"UV_", reasonBuild},
 	{"CONDA_", reasonActivated},
 	{"MAMBA_", reasonActivated},
@@ -58,30 +61,22 @@ var forbidden = map[string]string{
 	"PYTHONPLATLIBDIR": "the worker's Python would not find its own packages",
 }
 
-var forbiddenPrefixes = []struct{ prefix, reason string }{
+var forbiddenPrefixes = []prefixRule{
 	{"PLUGIN_", "it belongs to the channel between supervisor and launcher"},
 	{"COMFY_SUPERVISOR_", reasonOurs},
 }
 
 // inheritedReason says why a variable of the host's environment is kept back, or nothing.
-func inheritedReason(key string) string {
-	if reason := inherited[key]; reason != "" {
-		return reason
-	}
-	for _, rule := range inheritedPrefixes {
-		if strings.HasPrefix(key, rule.prefix) {
-			return rule.reason
-		}
-	}
-	return ""
-}
+func inheritedReason(key string) string { return reasonOf(key, inherited, inheritedPrefixes) }
 
 // forbiddenReason says why a variable of a pack's manifest is kept back, or nothing.
-func forbiddenReason(key string) string {
-	if reason := forbidden[key]; reason != "" {
+func forbiddenReason(key string) string { return reasonOf(key, forbidden, forbiddenPrefixes) }
+
+func reasonOf(key string, names map[string]string, prefixes []prefixRule) string {
+	if reason := names[key]; reason != "" {
 		return reason
 	}
-	for _, rule := range forbiddenPrefixes {
+	for _, rule := range prefixes {
 		if strings.HasPrefix(key, rule.prefix) {
 			return rule.reason
 		}

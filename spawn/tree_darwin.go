@@ -121,18 +121,6 @@ func (t *Tree) members() ([]treeMember, error) {
 	return members, nil
 }
 
-func (t *Tree) processes() ([]Process, error) {
-	members, err := t.members()
-	if err != nil {
-		return nil, err
-	}
-	processes := make([]Process, 0, len(members))
-	for _, member := range members {
-		processes = append(processes, member.identity())
-	}
-	return processes, nil
-}
-
 func (t *Tree) statistics() (TreeStatistics, error) {
 	members, err := t.members()
 	if err != nil {

@@ -52,18 +52,6 @@ func (t *Tree) orphaned(stat procStat) bool {
 	return t.Launcher.PID > 0 && stat.session == t.Launcher.PID || t.Python.PID > 0 && stat.group == t.Python.PID
 }
 
-func (t *Tree) processes() ([]Process, error) {
-	members, err := t.members()
-	if err != nil {
-		return nil, err
-	}
-	processes := make([]Process, 0, len(members))
-	for _, member := range members {
-		processes = append(processes, member.identity())
-	}
-	return processes, nil
-}
-
 func (s procStat) identity() Process { return Process{PID: s.pid, StartTime: s.startTime} }
 
 // statistics is asked often, so it does not look at every environment: below a live launcher nothing else tells more

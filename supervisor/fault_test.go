@@ -338,9 +338,7 @@ func TestWhatALauncherAndASupervisorLeaveWhenBothAreKilledIsRemovedAtTheNextStar
 
 func TestASuspendedWorkerHoldsUpNobodyElseAndItsCallsAreRefusedBeforeTheyPileUp(t *testing.T) {
 	options := newTestOptions(t)
-	other := options.Environments[0]
-	other.Name = "other"
-	options.Environments = append(options.Environments, other)
+	options.addEnvironment("other")
 	daemon := startDaemon(t, options)
 	client := daemon.connect()
 	python := mustCall(t, client, "Echo", nil).PythonPID
@@ -385,9 +383,7 @@ func TestASuspendedWorkerHoldsUpNobodyElseAndItsCallsAreRefusedBeforeTheyPileUp(
 
 func TestASuspendedLauncherHoldsUpNobodyElse(t *testing.T) {
 	options := newTestOptions(t)
-	other := options.Environments[0]
-	other.Name = "other"
-	options.Environments = append(options.Environments, other)
+	options.addEnvironment("other")
 	daemon := startDaemon(t, options)
 	client := daemon.connect()
 	mustCall(t, client, "Echo", nil)

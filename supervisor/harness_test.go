@@ -144,6 +144,13 @@ var python = sync.OnceValues(func() (string, error) {
 	return "", errors.New("these tests need Python 3.10 or newer on PATH")
 })
 
+// addEnvironment adds a second name for the environment there is.
+func (o *testOptions) addEnvironment(name string) {
+	other := o.Environments[0]
+	other.Name = name
+	o.Environments = append(o.Environments, other)
+}
+
 // newTestOptions is the usual configuration, with its own short runtime folder.
 func newTestOptions(t testing.TB) testOptions {
 	t.Helper()

@@ -173,9 +173,7 @@ func TestAWorkerThatCanNotMakeAMemoryFileSaysWhyAndGoesOn(t *testing.T) {
 
 func TestASupervisorWithoutDescriptorsGoesOnAndServesThoseWhoWaited(t *testing.T) {
 	options := newTestOptions(t)
-	other := options.Environments[0]
-	other.Name = "other"
-	options.Environments = append(options.Environments, other)
+	options.addEnvironment("other")
 	options.Backoff = []time.Duration{0}
 	daemon := startSeparateDaemon(t, options)
 	client := connectOperator(t, options)

@@ -286,20 +286,27 @@ func write(t testing.TB, name, content string) {
 	}
 }
 
-func TestEveryCoreNodeLooksTheSameThroughItsContract(t *testing.T) {
-	t.Parallel()
+// bothSides are a real ComfyUI tree of the test's own, and the Python of a worker and of a host.
+func bothSides(t *testing.T) (tree, program, adapter string) {
+	t.Helper()
 	program, err := pyworker.Layout(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	adapter, err := hostadapter.Layout(t.TempDir())
+	adapter, err = hostadapter.Layout(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree := filepath.Join(t.TempDir(), "ComfyUI")
+	tree = filepath.Join(t.TempDir(), "ComfyUI")
 	if err := os.CopyFS(tree, os.DirFS(upstream.ComfyUI(t))); err != nil {
 		t.Fatal(err)
 	}
+	return tree, program, adapter
+}
+
+func TestEveryCoreNodeLooksTheSameThroughItsContract(t *testing.T) {
+	t.Parallel()
+	tree, program, adapter := bothSides(t)
 	said, err := exec.CommandContext(t.Context(), upstream.Host(t), "tests/comfyui/core_nodes.py", tree, program, adapter).Output()
 	if err != nil {
 		t.Fatalf("comparing: %v\n%s", err, said)
@@ -391,18 +398,7 @@ func TestUpstreamsExecutionTestsPassAcrossTheBoundary(t *testing.T) {
 
 func TestTheLoanBooksHoldAgainstARealComfyUI(t *testing.T) {
 	t.Parallel()
-	program, err := pyworker.Layout(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	adapter, err := hostadapter.Layout(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree := filepath.Join(t.TempDir(), "ComfyUI")
-	if err := os.CopyFS(tree, os.DirFS(upstream.ComfyUI(t))); err != nil {
-		t.Fatal(err)
-	}
+	tree, program, adapter := bothSides(t)
 	for book, path := range map[string]string{"comfy_supervisor_worker.comfyui.loanbook": program, "comfyui_adapter.loanbook": adapter} {
 		said, err := exec.CommandContext(t.Context(), upstream.Host(t), "tests/comfyui/loans.py", tree, book, path).Output()
 		if err != nil {
