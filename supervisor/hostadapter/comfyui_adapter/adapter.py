@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -17,7 +18,7 @@ from comfy_supervisor.errors import StartFailed
 from . import discovery, executor, hostfacts, hostroutes, loanbook, ramrelease, settings, stuck
 from .bridge import Bridge
 from .environments import Environments, Unusable
-from .fingerprint import fingerprint
+from .fingerprint import Fingerprints
 from .hostmemory import HostMemory
 from .hostrole import Held
 from .hostserver import HostServer
@@ -48,6 +49,7 @@ class Adapter:
         self._server = HostServer()
         self._lines = LogLines()
         self._scans = Scans(ScanCache(cache_folder()), self._scan, lambda text: logging.warning("[comfy-supervisor] %s", text))
+        self._fingerprints = Fingerprints()
         self._bridges: dict[str, Bridge] = {}
         self._packs: dict[str, str] = {}  # by environment, from before there is a bridge
         self._lock = threading.Lock()
@@ -71,7 +73,7 @@ class Adapter:
             wanted = []
             for pack in discovery.packs_to_load():
                 for source in discovery.isolated_sources(pack):
-                    found = self.environments.find(source)
+                    found = self.environments.find(source, again=False)
                     if found.name and not found.problem:
                         wanted.append(self._wanted(pack, source, found.name, found.revision))
             self._scans.begin(wanted)
@@ -104,10 +106,9 @@ class Adapter:
 
     def _wanted(self, pack: Path, source: discovery.Source, environment: str, revision: str) -> Wanted:
         place = hashlib.sha256(os.path.realpath(pack).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-        program = _PROGRAM.read_text(encoding="ascii") if _PROGRAM.exists() else ""
         version = str(getattr(sys.modules.get("comfyui_version"), "__version__", ""))
         self._packs[environment] = pack.name
-        mark = fingerprint(pack, source.module, environment, revision, version, program)
+        mark = self._fingerprints.get(pack, source.module, environment, revision, version, _program())
         return Wanted(environment, f"{pack.name}-{source.module}-{place}", mark)
 
     def _scan(self, environment: str) -> dict[str, Any]:
@@ -235,6 +236,11 @@ class Adapter:
     def asked(self, question: str, arguments: list[Any]) -> Any:
         """A worker asks the host's server something."""
         return self._server.answer(question, arguments)
+
+
+@functools.cache
+def _program() -> str:
+    return _PROGRAM.read_text(encoding="ascii") if _PROGRAM.exists() else ""
 
 
 _adapter: Adapter | None = None

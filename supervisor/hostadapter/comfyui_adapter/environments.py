@@ -34,17 +34,17 @@ class Environments:
     def __init__(self, link: Any) -> None:
         self._link = link
         self._lock = threading.Lock()
-        self._list: list[dict[str, Any]] | None = None
+        self._by_manifest: dict[str, dict[str, Any]] | None = None  # by real path
         self._failure = ""
 
-    def find(self, source: Source) -> Found:
-        """The environment of a folder with a manifest. Never raises."""
+    def find(self, source: Source, again: bool = True) -> Found:
+        """The environment of a folder with a manifest; what is not on the list is asked for `again`. Never raises."""
         assert source.manifest is not None
         place = os.path.realpath(source.manifest)
         with self._lock:
             entry = self._look(place)
-            if entry is None and not self._failure:
-                self._list = None
+            if entry is None and again and not self._failure:
+                self._by_manifest = None
                 entry = self._look(place)
             failure = self._failure
         if failure:
@@ -59,16 +59,21 @@ class Environments:
         return Found(name, f"{entry.get('stack')}/{entry.get('revision')}")
 
     def _look(self, place: str) -> dict[str, Any] | None:
-        if self._list is None:
+        if self._by_manifest is None:
+            self._by_manifest = {}
             try:
-                self._list = self._link.session().environments()
+                listed = self._link.session().environments()
                 self._failure = ""
             except (errors.SupervisorError, OSError) as error:
-                self._list = []
+                listed = []
                 self._failure = f"the supervisor can not be reached: {error}"
-        matches = [entry for entry in self._list if os.path.realpath(str(entry.get("manifest"))) == place]
-        usable = [entry for entry in matches if not entry.get("error")]
-        return (usable or matches or [None])[0]
+            for entry in listed:
+                manifest = os.path.realpath(str(entry.get("manifest")))
+                known = self._by_manifest.get(manifest)
+                # Of several for one manifest, the first that can be used counts.
+                if known is None or (known.get("error") and not entry.get("error")):
+                    self._by_manifest[manifest] = entry
+        return self._by_manifest.get(place)
 
 
 def build_command() -> str:

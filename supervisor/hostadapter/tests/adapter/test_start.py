@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 import threading
+import time
 import types
 import unittest
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from comfyui_adapter import copying, discovery, environments, hostfacts, hostroutes, scans, serializers, settings, stuck
-from comfyui_adapter.fingerprint import fingerprint
+from comfyui_adapter.fingerprint import Fingerprints, fingerprint
 from comfyui_adapter.scancache import Scan, ScanCache
 from comfyui_adapter.scans import Scans, Wanted
 from fakecomfy import Server, modules
@@ -66,7 +67,7 @@ class Discovery(Folder):
         self.assertEqual(list(discovery.packs_to_load()), [])
 
 
-class Fingerprints(Folder):
+class FingerprintsOfPacks(Folder):
     def test_content_counts_and_time_does_not(self) -> None:
         file = self.write("nodes/a.py", "x = 1")
         before = fingerprint(self.folder, "revision 1")
@@ -86,6 +87,42 @@ class Fingerprints(Folder):
         moved = fingerprint(self.folder)
         self.write("c.json")
         self.assertEqual(len({before, moved, fingerprint(self.folder)}), 3)
+
+
+    def test_files_that_are_left_alone_are_read_once(self) -> None:
+        file = self.write("nodes/a.py", "x = 1")
+        made, later = Fingerprints(), time.time_ns() + 10**10
+        with mock.patch("comfyui_adapter.fingerprint.time.time_ns", return_value=later):
+            first = made.get(self.folder, "fact")
+            self.assertEqual(first, fingerprint(self.folder, "fact"))
+            with mock.patch("builtins.open", side_effect=AssertionError("it is read again")):
+                self.assertEqual(made.get(self.folder, "fact"), first)
+            self.assertEqual(made.get(self.folder, "other"), fingerprint(self.folder, "other"))
+            # The same size and the same time of writing: as after a copy.
+            written = file.stat().st_mtime_ns
+            file.write_text("x = 2")
+            os.utime(file, ns=(written, written))
+            self.assertEqual(made.get(self.folder, "fact"), fingerprint(self.folder, "fact"))
+            self.assertNotEqual(made.get(self.folder, "fact"), first)
+            self.write("nodes/b.py")
+            self.assertEqual(made.get(self.folder, "fact"), fingerprint(self.folder, "fact"))
+
+    def test_a_file_that_was_written_a_moment_ago_may_be_written_again_within_the_same_step_of_the_clock(self) -> None:
+        file = self.write("a.py", "1")
+        made = Fingerprints()
+        first = made.get(self.folder)
+        stamps = file.stat()
+        file.write_text("2")
+        with mock.patch("comfyui_adapter.fingerprint.os.stat", return_value=stamps):
+            self.assertNotEqual(made.get(self.folder), first)
+
+    def test_only_files_are_read(self) -> None:
+        before = fingerprint(self.folder)
+        os.mkfifo(self.folder / "pipe.py")
+        self.write("elsewhere.txt")
+        (self.folder / "elsewhere.txt").rename(self.folder / "elsewhere")
+        (self.folder / "gone.py").symlink_to(self.folder / "nothing")
+        self.assertEqual(fingerprint(self.folder), before)
 
 
 class KeptScans(Folder):
@@ -187,6 +224,32 @@ class Environments(Folder):
             )
         )
         self.assertTrue(self.find("/a/nodes/comfy-env.toml", "nodes").problem.startswith("its environment is not built: run `"))
+
+    def test_the_list_is_asked_for_once_and_again_for_what_is_not_on_it(self) -> None:
+        link = mock.Mock()
+        listed = link.session.return_value.environments
+        listed.return_value = [{"name": name, "manifest": f"/{name}/nodes/comfy-env.toml", "revision": "1"} for name in "abc"]
+        made = environments.Environments(link)
+
+        def source(name: str) -> discovery.Source:
+            return discovery.Source(Path(f"/{name}/nodes"), Path(f"/{name}/nodes/comfy-env.toml"), "nodes")
+
+        self.assertEqual([made.find(source(name)).name for name in "abcab"], list("abcab"))
+        self.assertEqual(made.find(source("d"), again=False).name, "")
+        self.assertEqual(listed.call_count, 1)
+        listed.return_value.append({"name": "d", "manifest": "/d/nodes/comfy-env.toml", "revision": "1"})
+        self.assertEqual(made.find(source("d")).name, "d")
+        self.assertEqual(listed.call_count, 2)
+
+    def test_of_several_environments_for_one_manifest_the_first_that_can_be_used_counts(self) -> None:
+        place = "/p/nodes/comfy-env.toml"
+        entries = [
+            {"name": "first", "manifest": place, "error": "its revision is gone"},
+            {"name": "second", "stack": "py", "revision": "2", "manifest": "/p/../p/nodes/comfy-env.toml"},
+            {"name": "third", "stack": "py", "revision": "3", "manifest": place},
+        ]
+        self.assertEqual(self.find(place, "nodes", *entries), environments.Found("second", "py/2"))
+        self.assertEqual(self.find(place, "nodes", entries[0]).name, "first")
 
     def test_an_environment_with_an_error_says_what_it_is(self) -> None:
         entry = {"name": "p", "manifest": "/p/nodes/comfy-env.toml", "error": "another stack"}
