@@ -80,6 +80,9 @@ func (s *lineSplitter) flush() {
 	}
 }
 
+// forget leaves out what has come of the line that is being made.
+func (s *lineSplitter) forget() { s.line, s.cut, s.atHome = s.line[:0], 0, false }
+
 // lineText is a line as valid UTF-8, with the mark when it was cut.
 func lineText(line []byte, cut int64) string {
 	text := strings.ToValidUTF8(string(line), string(utf8.RuneError))

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -168,9 +170,15 @@ func TestAFloodCostsBoundedMemoryAndIsCounted(t *testing.T) {
 	}
 }
 
+// say adds text to a spool as if it had been read at once.
+func say(s *spool, from *source, text string) {
+	s.add(chunk{at: time.Now(), from: from, text: []byte(text), lines: strings.Count(text, "\n")})
+}
+
 func TestTheSpoolKeepsOrderAndTellsWhatItLost(t *testing.T) {
 	s := newSpool()
-	add := func(number int) { s.add(Line{Stream: StreamStdout, Text: fmt.Sprint(number)}) }
+	stdout := s.newSource(StreamStdout)
+	add := func(number int) { say(s, stdout, fmt.Sprintln(number)) }
 	for number := range 10 {
 		add(number)
 	}
@@ -201,13 +209,102 @@ func TestTheSpoolKeepsOrderAndTellsWhatItLost(t *testing.T) {
 	}
 }
 
+// heard is what a reader of a spool has got of one stream.
+type heard struct {
+	written string // all that was said
+	lines   []Line
+}
+
+func TestWhateverIsDroppedTheRestIsWholeLinesInOrderAndTheCountIsRight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newSpool()
+		s.limit = rapid.IntRange(1, 2000).Draw(t, "limit")
+		var streams [2]heard
+		sources := [2]*source{s.newSource(StreamStdout), s.newSource(StreamStderr)}
+		dropped, droppedBytes, at := int64(0), int64(0), time.Time{}
+		take := func() {
+			for _, line := range s.takeNow() {
+				stream := &streams[0]
+				if line.Stream == StreamStderr {
+					stream = &streams[1]
+				}
+				stream.lines = append(stream.lines, line)
+				dropped += line.DroppedLines
+				droppedBytes += line.DroppedBytes
+				if line.Time.Before(at) {
+					t.Fatalf("%q was stamped %s, a line before it %s", line.Text, line.Time, at)
+				}
+				at = line.Time
+			}
+		}
+		numbered := 0
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			if rapid.IntRange(0, 9).Draw(t, "take") == 0 {
+				take()
+				continue
+			}
+			var text strings.Builder
+			for range rapid.IntRange(1, 20).Draw(t, "words") {
+				numbered++
+				fmt.Fprintf(&text, "%d", numbered)
+				if rapid.Bool().Draw(t, "newline") {
+					text.WriteByte('\n')
+				}
+			}
+			index := rapid.IntRange(0, 1).Draw(t, "stream")
+			streams[index].written += text.String()
+			say(s, sources[index], text.String())
+		}
+		tail := s.lastStderr()
+		for index, from := range sources {
+			if text := streams[index].written; text != "" && !strings.HasSuffix(text, "\n") {
+				streams[index].written += "\n" // as its end does
+			}
+			s.add(chunk{at: time.Now(), from: from, end: true})
+		}
+		for len(s.chunks) > 0 {
+			take()
+		}
+		dropped, droppedBytes = dropped+s.droppedLines, droppedBytes+s.droppedBytes // nothing came after them
+		for index := range streams {
+			stream := &streams[index]
+			written := strings.SplitAfter(stream.written, "\n")
+			written = written[:len(written)-1] // what follows the last newline: nothing
+			dropped -= int64(len(written))
+			droppedBytes -= int64(len(stream.written))
+			if index == 1 {
+				last := written[max(0, len(written)-stderrTail):]
+				if difference := cmp.Diff(strings.Join(last, ""), strings.Join(append(tail, ""), "\n")); difference != "" {
+					t.Errorf("the tail: %s", difference)
+				}
+			}
+			for _, line := range stream.lines {
+				place := slices.Index(written, line.Text+"\n")
+				if place < 0 {
+					t.Fatalf("%q is no line of %q, or came too late", line.Text, written)
+				}
+				written = written[place+1:]
+				dropped++
+				droppedBytes += int64(len(line.Text)) + 1
+			}
+		}
+		if dropped != 0 || droppedBytes > 0 || droppedBytes < -2 { // less the newlines that the ends stand for
+			t.Errorf("the counts of lines and bytes are wrong by %d, %d", dropped, droppedBytes)
+		}
+		if s.bytes != 0 {
+			t.Errorf("an empty spool counts %d bytes", s.bytes)
+		}
+	})
+}
+
 func TestTheTailKeepsTheLastLines(t *testing.T) {
 	s := newSpool()
+	stdout, stderr := s.newSource(StreamStdout), s.newSource(StreamStderr)
 	for number := range 3 * stderrTail {
-		s.add(Line{Stream: StreamStderr, Text: fmt.Sprint(number)})
-		s.add(Line{Stream: StreamStdout, Text: "not this"})
+		say(s, stderr, fmt.Sprintln(number))
+		say(s, stdout, "not this\n")
 	}
-	s.add(Line{Stream: StreamStderr, Text: strings.Repeat("z", 60_000)})
+	say(s, stderr, strings.Repeat("z", 60_000))
 	tail := s.lastStderr()
 	if len(tail) != stderrTail || tail[0] != fmt.Sprint(2*stderrTail+1) || len(tail[stderrTail-1]) > 2*tailLineBytes {
 		t.Errorf("%d lines from %q", len(tail), tail[0])

@@ -2,12 +2,15 @@ package spawn
 
 import "time"
 
-// A launcher hands on a burst of output at once, and then no more than logBytesPerSecond of it, each line with its
-// overhead: a flood must not keep its supervisor, which serves every other worker, busy with lines that the log has no
-// room for anyway. Python never waits for that; what the spool has no room for is counted.
+// A launcher hands on what its worker prints, each line with its overhead, at a bounded pace: a flood must not keep its
+// supervisor, which serves every other worker, busy with lines that the log has no room for anyway. A burst passes at
+// logPeakBytesPerSecond, which is a tenth of a processor's time, in pieces of less than a millisecond with pauses
+// between them; what goes on for longer at logBytesPerSecond. Python never waits for that; what the spool has no room
+// for is counted.
 const (
-	logBurstBytes     = 16 << 20
-	logBytesPerSecond = 8 << 20
+	logBurstBytes         = 16 << 20
+	logPeakBytesPerSecond = 16 << 20
+	logBytesPerSecond     = 4 << 20
 )
 
 // pace is an allowance of bytes that grows with time, up to a burst.
@@ -22,8 +25,6 @@ func newPace(now time.Time) *pace { return &pace{left: logBurstBytes, at: now} }
 func (p *pace) spend(bytes int, now time.Time) time.Duration {
 	p.left = min(logBurstBytes, p.left+max(0, now.Sub(p.at).Seconds())*logBytesPerSecond) - float64(bytes)
 	p.at = now
-	if p.left >= 0 {
-		return 0
-	}
-	return time.Duration(-p.left / logBytesPerSecond * float64(time.Second))
+	wait := max(float64(bytes)/logPeakBytesPerSecond, -p.left/logBytesPerSecond)
+	return time.Duration(wait * float64(time.Second))
 }
