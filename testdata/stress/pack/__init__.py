@@ -155,6 +155,16 @@ def Lines(count):
     return (count,)
 
 
+def Burn(seconds):
+    """Prints to nowhere, as fast as it can."""
+    text = "short\n" * 10000
+    end = time.monotonic() + seconds
+    with open(os.devnull, "w") as nowhere:
+        while time.monotonic() < end:
+            nowhere.write(text)
+    return (seconds,)
+
+
 def Brood():
     """Leaves children behind: one that holds the pipes, one in a session of its own."""
     for own_session in (False, True):
@@ -208,6 +218,7 @@ NODE_CLASS_MAPPINGS = {
         Lies,
         Flood,
         Lines,
+        Burn,
         Brood,
     )
 }
