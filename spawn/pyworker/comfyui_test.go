@@ -22,7 +22,9 @@ func TestTheRealPagerStartsAsFarAsItGoesWithoutAGPU(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			python := pythontest.Environment(t, newest, "comfy-aimdo=="+version)
-			pythontest.Run(t, python, suite(t, "tests/with_aimdo"))
+			made := suite(t, "tests/with_aimdo")
+			made.Environ = append(made.Environ, "TEST_AIMDO="+version)
+			pythontest.Run(t, python, made)
 		})
 	}
 }
