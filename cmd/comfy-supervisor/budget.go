@@ -36,7 +36,7 @@ and how the pinned RAM is split among all processes. "unknown" is held by nobody
 			return app.printBudget(budget)
 		},
 	}
-	addSettingFlags(command)
+	addSocketFlags(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return command
 }

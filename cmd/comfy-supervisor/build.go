@@ -86,7 +86,7 @@ func (app *application) build(ctx context.Context, flags buildFlags, packs []str
 	if err != nil {
 		return err
 	}
-	folders, err := absolutePaths(packs)
+	folders, err := packFolders(packs)
 	if err != nil {
 		return err
 	}

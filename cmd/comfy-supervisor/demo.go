@@ -177,7 +177,7 @@ func (d *demoDisplay) close() {
 func (d *demoDisplay) summary(app *application, outcome *demo.Outcome) error {
 	if outcome.Status != nil {
 		fmt.Fprintln(d.out)
-		if err := app.printStatus(outcome.Status, false); err != nil {
+		if err := app.printStatus(outcome.Status, false, ""); err != nil {
 			return err
 		}
 		fmt.Fprintln(d.out)

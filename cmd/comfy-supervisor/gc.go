@@ -109,7 +109,10 @@ func (app *application) printGarbage(list []collected, deleting bool) error {
 		if !one.LastUse.IsZero() {
 			used = one.LastUse.Local().Format("2006-01-02")
 		}
-		state := one.State + ": " + one.Reason
+		state := one.Reason
+		if one.State != envbuild.StateUsed { // "used by" says it
+			state = one.State + ": " + state
+		}
 		switch {
 		case one.Error != "":
 			state = one.Error

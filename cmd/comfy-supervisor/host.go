@@ -21,7 +21,7 @@ type hostFlags struct {
 func (f *hostFlags) register(command *cobra.Command) {
 	command.Flags().StringVar(&f.comfyui, "comfyui", "", "ComfyUI's folder, the one that holds main.py")
 	command.Flags().StringVar(&f.python, "python", "", "the interpreter that runs ComfyUI (default: ComfyUI's own, else PATH's)")
-	command.Flags().StringVar(&f.facts, "host-facts", "", "JSON file with the host's facts, as `facts --json` writes it; for machines without the host")
+	command.Flags().StringVar(&f.facts, "host-facts", "", "JSON `file` with the host's facts, as facts --json writes it; for machines without the host")
 }
 
 // read collects the host's facts.
@@ -45,13 +45,16 @@ func (f *hostFlags) read(ctx context.Context, app *application, loaded *settings
 	return envbuild.ReadFacts(ctx, source)
 }
 
-// absolutePaths makes paths of the command line independent of where it was typed.
-func absolutePaths(paths []string) ([]string, error) {
+// packFolders are the pack folders of a command line, wherever it was typed. All must be there.
+func packFolders(paths []string) ([]string, error) {
 	absolute := make([]string, len(paths))
 	for i, path := range paths {
 		full, err := filepath.Abs(path)
 		if err != nil {
 			return nil, usageErrorf("resolving %s: %w", path, err)
+		}
+		if info, err := os.Stat(full); err != nil || !info.IsDir() {
+			return nil, usageErrorf("the pack %s: there is no such folder", path)
 		}
 		absolute[i] = full
 	}

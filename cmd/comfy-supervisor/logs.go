@@ -53,7 +53,7 @@ logging do; a traceback is an error, other lines of standard error are warnings,
 			return explain(err)
 		},
 	}
-	addSettingFlags(command)
+	addSocketFlags(command)
 	command.Flags().BoolVarP(&flags.follow, "follow", "f", false, "go on with new lines until Ctrl-C")
 	command.Flags().IntVarP(&flags.lines, "lines", "n", 100, "how many of the last lines; -1: all that are kept")
 	command.Flags().StringVar(&flags.since, "since", "", "leave out what is older: a time like 2026-01-31T10:00:00Z, or an age like 10m")

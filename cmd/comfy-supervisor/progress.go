@@ -49,7 +49,7 @@ func (p *progress) event(event envbuild.Event) {
 		_ = json.NewEncoder(p.out).Encode(event) // the result follows by another way; a closed pipe ends the process
 	case p.quiet:
 		if event.Kind == envbuild.EventFailed {
-			fmt.Fprintf(p.out, "%s: %s\n", event.Environment, event.Text)
+			fmt.Fprintln(p.out, sentence(event))
 		}
 	case p.terminal:
 		p.draw(event)
@@ -59,7 +59,7 @@ func (p *progress) event(event envbuild.Event) {
 		if event.Kind == envbuild.EventStep && isDetail(event.Text) {
 			p.detail[event.Environment] = event.Time
 		}
-		fmt.Fprintf(p.out, "%s: %s\n", event.Environment, sentence(event))
+		fmt.Fprintln(p.out, sentence(event))
 	}
 }
 
@@ -71,12 +71,16 @@ func isDetail(text string) bool {
 	return strings.HasPrefix(text, "downloading, ") || strings.HasPrefix(text, "compil")
 }
 
-// sentence is an event's text as a line of a log.
+// sentence is an event as a line of a log. Of what is no environment yet, the text says what it is about.
 func sentence(event envbuild.Event) string {
+	text := event.Text
 	if event.Kind == envbuild.EventWhy {
-		return "build needed: " + event.Text
+		text = "build needed: " + text
 	}
-	return event.Text
+	if event.Environment == "" {
+		return text
+	}
+	return event.Environment + ": " + text
 }
 
 // draw updates the terminal.
@@ -92,7 +96,7 @@ func (p *progress) draw(event envbuild.Event) {
 		}
 		p.live[event.Environment] = event.Text
 	default:
-		fmt.Fprintf(&text, "%s: %s\n", event.Environment, sentence(event))
+		text.WriteString(sentence(event) + "\n")
 		if event.Kind == envbuild.EventBuilt || event.Kind == envbuild.EventFailed || event.Kind == envbuild.EventUnchanged {
 			p.order = slices.DeleteFunc(p.order, func(name string) bool { return name == event.Environment })
 			delete(p.live, event.Environment)

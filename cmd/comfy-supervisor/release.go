@@ -45,7 +45,7 @@ keeps to those of the command line's own.`,
 			}
 			client, err := app.connect(command.Context(), command, false)
 			if errors.Is(err, api.ErrNotRunning) {
-				return app.reportReleased(asJSON, nil)
+				return app.reportReleased(asJSON, nil, ofEnvironment(arguments))
 			}
 			if err != nil {
 				return explain(err)
@@ -55,10 +55,10 @@ keeps to those of the command line's own.`,
 			if err != nil {
 				return explain(err)
 			}
-			return app.reportReleased(asJSON, released)
+			return app.reportReleased(asJSON, released, ofEnvironment(arguments))
 		},
 	}
-	addSettingFlags(command)
+	addSocketFlags(command)
 	command.Flags().StringVar(&amount, "bytes", "", "how much, such as 4GiB; otherwise everything")
 	command.Flags().BoolVar(&pins, "pins", false, "give pinned RAM back instead of the card's")
 	command.Flags().BoolVar(&allSessions, "all-sessions", true, "ask the workers of every session, not of the command line's own alone")
@@ -67,7 +67,7 @@ keeps to those of the command line's own.`,
 }
 
 // reportReleased prints what every worker gave back. That one did not answer makes the command fail.
-func (app *application) reportReleased(asJSON bool, released []api.Released) error {
+func (app *application) reportReleased(asJSON bool, released []api.Released, of string) error {
 	failed := 0
 	for _, one := range released {
 		if one.Error != "" {
@@ -86,7 +86,7 @@ func (app *application) reportReleased(asJSON bool, released []api.Released) err
 			fmt.Fprintln(app.stdout, releasedLine(one))
 		}
 		if len(released) == 0 {
-			fmt.Fprintln(app.stdout, "no worker holds anything that could be released")
+			fmt.Fprintf(app.stdout, "no worker%s holds anything that could be released\n", of)
 		}
 	}
 	if failed > 0 {

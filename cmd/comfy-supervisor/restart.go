@@ -21,7 +21,7 @@ replacements, which are ready when the command returns.`,
 		},
 		act:  (*api.Client).Restart,
 		verb: "restarted",
-		none: "no worker to restart",
+		none: "no worker%s to restart",
 	})
 }
 
@@ -36,7 +36,7 @@ starts with the next call. It starts nothing itself.`,
 		},
 		act:  (*api.Client).Reset,
 		verb: "reset",
-		none: "no worker is quarantined or waits after a crash",
+		none: "no worker%s is quarantined or waits after a crash",
 	})
 }
 
@@ -44,7 +44,7 @@ starts with the next call. It starts nothing itself.`,
 type workersCommand struct {
 	command    *cobra.Command
 	act        func(*api.Client, context.Context, api.StopParams) ([]api.Worker, error)
-	verb, none string
+	verb, none string // in none, %s is for whose
 }
 
 func newWorkersCommand(app *application, parts workersCommand) *cobra.Command {
@@ -73,11 +73,19 @@ func newWorkersCommand(app *application, parts workersCommand) *cobra.Command {
 		}
 		app.printWorkers(parts.verb, report.Workers)
 		if len(report.Workers) == 0 {
-			fmt.Fprintln(app.stdout, parts.none)
+			fmt.Fprintf(app.stdout, parts.none+"\n", ofEnvironment(arguments))
 		}
 		return nil
 	}
-	addSettingFlags(command)
+	addSocketFlags(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return command
+}
+
+// ofEnvironment is " of NAME" where a command names an environment.
+func ofEnvironment(arguments []string) string {
+	if len(arguments) == 0 {
+		return ""
+	}
+	return " of " + arguments[0]
 }

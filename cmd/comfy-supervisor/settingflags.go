@@ -11,9 +11,14 @@ import (
 var daemonSettings = []string{"state-dir", "cache-dir", "environment-root", "socket", "log-level", "start", "call-silence",
 	"stop-grace", "idle-release", "reap", "memory-file-quota"}
 
-// addSettingFlags gives a command the flags of the daemon's settings.
-func addSettingFlags(command *cobra.Command) {
-	for _, name := range daemonSettings {
+// addSettingFlags gives a command that may start a daemon the flags of its settings.
+func addSettingFlags(command *cobra.Command) { addFlagsOf(command, daemonSettings) }
+
+// addSocketFlags gives a command that starts none the flags that say where one listens.
+func addSocketFlags(command *cobra.Command) { addFlagsOf(command, []string{"state-dir", "socket"}) }
+
+func addFlagsOf(command *cobra.Command, names []string) {
+	for _, name := range names {
 		for i := range settings.Table {
 			if setting := &settings.Table[i]; setting.Flag == name {
 				text := setting.Doc

@@ -41,10 +41,10 @@ without a supervisor it says so and exits with 1.`,
 			if asJSON {
 				return app.printJSON(status)
 			}
-			return app.printStatus(status, variables)
+			return app.printStatus(status, variables, ofEnvironment(arguments))
 		},
 	}
-	addSettingFlags(command)
+	addSocketFlags(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	command.Flags().BoolVar(&variables, "variables", false, "print each worker's variables and mirrored flags with their sources, and what is kept back")
 	return command
@@ -59,7 +59,7 @@ func notRunning(err error) error {
 }
 
 // printStatus prints the tables.
-func (app *application) printStatus(status *api.Status, variables bool) error {
+func (app *application) printStatus(status *api.Status, variables bool, of string) error {
 	table := tabwriter.NewWriter(app.stdout, 0, 0, 2, ' ', 0)
 	daemon := status.Supervisor
 	files := status.MemoryFiles
@@ -80,7 +80,7 @@ func (app *application) printStatus(status *api.Status, variables bool) error {
 	}
 	fmt.Fprintln(table)
 	if len(status.Workers) == 0 {
-		fmt.Fprintln(table, "no workers")
+		fmt.Fprintf(table, "no workers%s\n", of)
 		return table.Flush()
 	}
 	fmt.Fprintln(table, "ENVIRONMENT\tSESSION\tGEN\tSTATE\tFOR\tCALLS\tDEPTH\tRAM\tVRAM\tPINNED\tRESERVE\tPYTHON\tNOW")

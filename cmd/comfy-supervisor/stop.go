@@ -53,7 +53,7 @@ the answer for scripts.`,
 			return app.stopSupervisor(ctx, client, asJSON, all)
 		},
 	}
-	addSettingFlags(command)
+	addSocketFlags(command)
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	command.Flags().BoolVar(&all, "all", false, "stop the supervisor although hosts use it")
 	return command

@@ -61,7 +61,7 @@ func (app *application) unpack(ctx context.Context, flags unpackFlags, files []s
 	if err != nil {
 		return err
 	}
-	folders, err := absolutePaths(flags.packs)
+	folders, err := packFolders(flags.packs)
 	if err != nil {
 		return err
 	}

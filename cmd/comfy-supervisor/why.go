@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -44,20 +45,20 @@ comes with the whole sum behind it.`,
 				}
 				return app.printJSON(chains)
 			}
-			app.printChains(chains)
+			app.printChains(chains, environment)
 			return nil
 		},
 	}
-	addSettingFlags(command)
+	addSocketFlags(command)
 	command.Flags().IntVar(&count, "last", 3, "how many times to show")
 	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return command
 }
 
 // printChains prints one step a line, with its sum below.
-func (app *application) printChains(chains [][]api.Event) {
+func (app *application) printChains(chains [][]api.Event, environment string) {
 	if len(chains) == 0 {
-		fmt.Fprintln(app.stdout, "nothing was taken from it, as far as events are kept")
+		fmt.Fprintf(app.stdout, "nothing was taken from %s, as far as events are kept\n", cmp.Or(environment, "anybody"))
 	}
 	for i, chain := range chains {
 		if i > 0 {
