@@ -431,7 +431,7 @@ class Channels(unittest.TestCase):
             return send(data)
 
         closer = threading.Thread(target=self.near.close)
-        self.near._send_lock = Watched(self.near._send_lock)  # type: ignore[assignment]
+        self.near._writer.lock = Watched(self.near._writer.lock)  # type: ignore[assignment]
         self.near.transport.close = closing  # type: ignore[method-assign]
         self.near.transport.send = sending  # type: ignore[method-assign]
         with self.assertRaises(ChannelGone):

@@ -537,7 +537,7 @@ class Channel:
         """
         with self._reading:
             if self.transport.pollable:  # a writer that waits was woken by the shutdown
-                with self._send_lock, self._id_lock:
+                with self._writer.lock, self._id_lock:
                     self.transport.close()
             else:
                 self.transport.close()

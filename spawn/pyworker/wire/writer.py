@@ -28,19 +28,19 @@ class Writer:
         self._transport = transport
         self._packet_bytes = transport.packet_bytes
         self._connection = connection
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()  # whoever writes holds it
         self._left: list[bytes] = []  # of the chore: taken and not sent yet; under the lock
 
     def send(self, data: bytes) -> None:
         """Sends one packed frame, and what is due with it. Raises ChannelGone."""
-        with self._lock:
+        with self.lock:
             if self.due:
                 data = self._with_chores(data)
             self._write(data)
 
     def flush(self) -> None:
         """Sends what is due."""
-        with self._lock:
+        with self.lock:
             if self.due and self._connection.gone is None:
                 try:
                     data = self._with_chores(b"")

@@ -118,7 +118,7 @@ def Garbage(kind):
         "text": b"\x00\x00\x00\x04\x00\x00\x00\x00null",
     }[kind]
     channel = _worker().channel
-    with channel._send_lock:
+    with channel._writer.lock:
         channel.transport.send(rubbish)
         if kind == "torn":
             os._exit(0)
