@@ -210,6 +210,47 @@ func awaitEnd(t testing.TB, pid int) {
 	}
 }
 
+// family watches the processes of the worker that has a Python: its launcher, that Python, and what it has started.
+func (i *installation) family(t *testing.T, python int) []*spawn.Watch {
+	t.Helper()
+	pids := []int{python}
+	for _, worker := range i.status(t).Workers {
+		if worker.PythonPID == python {
+			pids = append(pids, worker.LauncherPID)
+		}
+	}
+	started, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", python))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range started {
+		said, err := os.ReadFile(file)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		for _, field := range strings.Fields(string(said)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) != 3 {
+		t.Fatalf("the worker, its launcher and its helper are processes %v", pids)
+	}
+	var watches []*spawn.Watch
+	for _, pid := range pids {
+		watch, err := spawn.WatchProcess(spawn.Process{PID: pid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(watch.Close)
+		watches = append(watches, watch)
+	}
+	return watches
+}
+
 func (i *installation) status(t testing.TB) api.Status {
 	t.Helper()
 	command := i.command(t.Context(), "status", "--json")
@@ -423,23 +464,33 @@ func TestWorkersEndWithTheirComfyUIHoweverItEnds(t *testing.T) {
 	made.environ = append(made.environ, "COMFY_SUPERVISOR_RECONNECT=1h", "COMFY_SUPERVISOR_LAUNCHER_ORPHAN=1h")
 	environ := made.use(t)
 	work := func(path string, seconds float64) graph {
-		return shown(node{"FaultsWork", map[string]any{"pipe": path, "seconds": seconds}})
+		return shown(node{"FaultsWork", map[string]any{"pipe": path, "seconds": seconds, "helped": path != ""}})
 	}
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "terminated": syscall.SIGTERM, "interrupted": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {
 			running := made.start(t, environ)
 			path, begun := pipe(t)
 			running.submit(t, work(path, 300))
-			worker := receive(t, running, begun)
+			family := made.family(t, receive(t, running, begun))
+			begin := time.Now()
 			if err := running.command.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
+			limit := time.After(time.Minute)
 			select {
 			case <-running.over:
-			case <-time.After(time.Minute):
+			case <-limit:
 				t.Fatalf("ComfyUI goes on\n%s", running.said(t))
 			}
-			awaitEnd(t, worker)
+			over := time.Now()
+			for _, member := range family {
+				select {
+				case <-member.Done():
+				case <-limit:
+					t.Fatalf("%v of its worker goes on\n%s", member.Process(), running.said(t))
+				}
+			}
+			t.Logf("after the signal: ComfyUI gone in %s, the last of the worker's launcher, Python and helper in %s", over.Sub(begin), time.Since(begin))
 			if strings.Contains(running.said(t), "Traceback") && signal != syscall.SIGINT {
 				t.Errorf("its end is not clean:\n%s", running.said(t))
 			}
