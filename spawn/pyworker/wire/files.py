@@ -40,7 +40,9 @@ def create(name: str, size: int, folder: str) -> tuple[int, str]:
         what = f"space in {os.path.dirname(path)}" if path else "memory"
         if error.errno in (errno.ENOSPC, errno.ENOMEM):
             raise CannotCross(
-                f"there is no {what} for a memory file of {size} bytes", "quota"
+                f"there is no {what} for a memory file of {size} bytes: free some, or send less"
+                " at once",
+                "quota",
             ) from error
         raise CannotCross(f"making a memory file of {size} bytes: {error}", "quota") from error
     return descriptor, path

@@ -100,7 +100,7 @@ class Pool:
                     raise
                 self._book(size)  # what lay unused has been given back first
             try:
-                file = OwnedFile(f"{self._owner}-{self._next}", size, self._folder)
+                file = self._make(size)
             except BaseException:
                 self._unbook(size)
                 raise
@@ -109,6 +109,15 @@ class Pool:
             file.id = f"{self._owner}-{self._next}"
             self._filling += file.size
         return file
+
+    def _make(self, size: int) -> OwnedFile:
+        name = f"{self._owner}-{self._next}"
+        try:
+            return OwnedFile(name, size, self._folder)
+        except CannotCross:
+            if not self._drop_free(0):
+                raise
+            return OwnedFile(name, size, self._folder)  # in the room of what lay unused
 
     def _book(self, size: int) -> None:
         with self._booking:
