@@ -69,7 +69,7 @@ func startChild(request *launcherpb.StartRequest, worker, cgroup string, lends b
 	}
 	defer release()
 	if err := c.startOnOwnThread(); err != nil {
-		return fail(fmt.Errorf("starting the interpreter %s: %w", request.GetPython(), err))
+		return fail(fmt.Errorf("starting the interpreter %s: %w", request.GetPython(), explainFork(err)))
 	}
 	// Python is not reaped before reap is called, so its PID is its own.
 	c.watch, err = watchChild(c.command.Process.Pid)

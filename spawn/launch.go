@@ -95,7 +95,7 @@ func startLauncher(ctx context.Context, spec *Spec, handler wire.Handler) (*work
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, fmt.Errorf("starting the launcher: %w", err)
+		return nil, fmt.Errorf("starting the launcher: %w", launcher.explain(err))
 	}
 	w.launcher = launcher.watch
 	w.record.Launcher = launcher.watch.Process()
@@ -106,7 +106,7 @@ func startLauncher(ctx context.Context, spec *Spec, handler wire.Handler) (*work
 	if err := w.connect(ctx); err != nil {
 		w.client.Kill()
 		w.launcher.Close()
-		return nil, err
+		return nil, launcher.explain(err)
 	}
 	return w, nil
 }

@@ -122,6 +122,9 @@ func ServeLauncher() {
 	l.leave()
 }
 
+// launcherThreads are enough for one processor and what waits for disks and for /proc.
+const launcherThreads = 4
+
 // prepare makes this process a launcher.
 func (l *launcher) prepare(key string) error {
 	if !validWorkerID(l.worker) || key == "" || l.folder == "" {
@@ -132,6 +135,7 @@ func (l *launcher) prepare(key string) error {
 		return err
 	}
 	l.self = self
+	ReserveThreads(launcherThreads)
 	log, err := openLauncherLog(filepath.Join(l.folder, launcherLogName))
 	if err != nil {
 		return err

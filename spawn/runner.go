@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 )
 
 // errDetached is what go-plugin's wait for a launcher ends with when this process lets go of it.
@@ -23,11 +25,66 @@ type launcherRunner struct {
 	command  *exec.Cmd
 	folder   string
 	stdout   io.ReadCloser
-	stderr   io.ReadCloser
 	detached chan struct{}
 	watched  chan struct{} // closed when watch is set
 	watch    *Watch
 	once     sync.Once
+	said     firstWords // on standard error
+}
+
+// firstWords keeps the begin of what a launcher says on standard error, for when it ends before it can be asked.
+type firstWords struct {
+	io.ReadCloser
+	mu    sync.Mutex
+	words []byte
+}
+
+// firstWordsBytes is room for a few lines.
+const firstWordsBytes = 1 << 10
+
+// Read implements io.Reader.
+func (f *firstWords) Read(buffer []byte) (int, error) {
+	count, err := f.ReadCloser.Read(buffer)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.words = append(f.words, buffer[:min(count, firstWordsBytes-len(f.words))]...)
+	return count, err
+}
+
+// line is the first line.
+func (f *firstWords) line() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	line, _, _ := strings.Cut(strings.TrimSpace(string(f.words)), "\n")
+	return strings.ToValidUTF8(line, "?")
+}
+
+// explain adds to the error of a start what the launcher said, and what to do where that is known.
+func (r *launcherRunner) explain(err error) error {
+	line := r.said.line()
+	switch {
+	case line == "":
+	case strings.Contains(err.Error(), "Failed to read any lines"): // go-plugin's words
+		err = fmt.Errorf("it ended at once: %s (%s)", line, r.Diagnose(context.Background()))
+	default:
+		err = fmt.Errorf("%w: it said: %s", err, line)
+	}
+	// Go's own words for a thread that could not be made.
+	if strings.Contains(line, "pthread_create failed") || strings.Contains(line, "failed to create new OS thread") {
+		err = fmt.Errorf("%w: %s", err, raiseProcessLimit)
+	}
+	return err
+}
+
+// raiseProcessLimit is what to do when there can be no more processes.
+const raiseProcessLimit = "the limit of processes and threads is reached: end some, or raise it (ulimit -u, or pids.max of the control group)"
+
+// explainFork adds to the error of a process's start what to do.
+func explainFork(err error) error {
+	if errors.Is(err, syscall.EAGAIN) {
+		return fmt.Errorf("%w: %s", err, raiseProcessLimit)
+	}
+	return err
 }
 
 // Start implements runner.Runner.
@@ -36,11 +93,11 @@ func (r *launcherRunner) Start(context.Context) error {
 	if r.stdout, err = r.command.StdoutPipe(); err != nil {
 		return err
 	}
-	if r.stderr, err = r.command.StderrPipe(); err != nil {
+	if r.said.ReadCloser, err = r.command.StderrPipe(); err != nil {
 		return err
 	}
 	if err := r.command.Start(); err != nil {
-		return fmt.Errorf("starting the launcher %s: %w", r.command.Path, err)
+		return explainFork(err) // it names the program
 	}
 	ownLaunchers.Store(r.command.Process.Pid, struct{}{})
 	r.watch, err = WatchProcess(Process{PID: r.command.Process.Pid})
@@ -89,7 +146,12 @@ func (r *launcherRunner) detach() { r.once.Do(func() { close(r.detached) }) }
 func (r *launcherRunner) Stdout() io.ReadCloser { return r.stdout }
 
 // Stderr implements runner.Runner.
-func (r *launcherRunner) Stderr() io.ReadCloser { return r.stderr }
+func (r *launcherRunner) Stderr() io.ReadCloser {
+	if r.said.ReadCloser == nil {
+		return nil
+	}
+	return &r.said
+}
 
 // Name implements runner.Runner.
 func (r *launcherRunner) Name() string { return "launcher" }

@@ -86,6 +86,9 @@ func (d *Daemon) workerFolder(id string) string { return filepath.Join(d.workers
 
 func (d *Daemon) sessionFolder() string { return filepath.Join(d.config.RuntimeDirectory, "sessions") }
 
+// reservedThreads are enough for what waits for disks and for starts of processes at once, in practice.
+const reservedThreads = 16
+
 // Run serves until the context ends or a client asks for the end; then it stops every worker and leaves nothing
 // behind. An *AlreadyRunningError says that another one serves the runtime directory.
 func (d *Daemon) Run(ctx context.Context) (err error) {
@@ -106,6 +109,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return lock.release()
 	}
 	defer func() { err = errors.Join(err, release()) }()
+	spawn.ReserveThreads(reservedThreads)
 	for _, folder := range []string{d.workersFolder(), d.sessionFolder()} {
 		if err := privateDirectory(folder); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -219,13 +220,10 @@ func TestASupervisorWithoutDescriptorsGoesOnAndServesThoseWhoWaited(t *testing.T
 	endSeparateDaemon(t, options, daemon)
 }
 
-// processGroup makes a control group that may hold so many more processes and threads than its first process has.
-func processGroup(t *testing.T, pid, more int) {
+// processGroup moves a process into a control group of its own, in which so many more processes and threads may be than
+// it has. It returns a function that changes that.
+func processGroup(t *testing.T, pid, more int) (allow func(more int)) {
 	t.Helper()
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
 	name := fmt.Sprintf("comfy-supervisor-test-%d", pid)
 	for _, parent := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
 		folder := filepath.Join(parent, name)
@@ -235,12 +233,23 @@ func processGroup(t *testing.T, pid, more int) {
 		t.Cleanup(func() {
 			eventually(t, "the end of the control group", func() bool { return os.Remove(folder) == nil })
 		})
-		if os.WriteFile(filepath.Join(folder, "pids.max"), []byte(strconv.Itoa(len(tasks)+more)), 0) == nil &&
-			os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0) == nil {
-			return
+		limit := func(more int) error {
+			tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(folder, "pids.max"), []byte(strconv.Itoa(len(tasks)+more)), 0)
+		}
+		if limit(more) == nil && os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0) == nil {
+			return func(more int) {
+				if err := limit(more); err != nil {
+					t.Error(err)
+				}
+			}
 		}
 	}
 	t.Skip("no control group with a limit of processes can be made here; it takes root, and the controller pids")
+	return nil
 }
 
 func TestAPackThatForksUntilNoProcessIsLeftGoesWithAllOfThem(t *testing.T) {
@@ -260,4 +269,74 @@ func TestAPackThatForksUntilNoProcessIsLeftGoesWithAllOfThem(t *testing.T) {
 		t.Errorf("stop: %v, %v", stopped, err)
 	}
 	mustCall(t, client, "Echo", nil)
+}
+
+func TestASupervisorThatCanMakeNoProcessSaysSoAndGoesOn(t *testing.T) {
+	options := newTestOptions(t)
+	options.addEnvironment("other")
+	options.Backoff, options.CrashCount = []time.Duration{0}, 100
+	daemon := startSeparateDaemon(t, options)
+	client := connectOperator(t, options)
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	allow := processGroup(t, daemon.command.Process.Pid, 0)
+	var others sync.WaitGroup
+	for range 50 { // who waits for disks takes threads
+		others.Go(func() {
+			other, err := api.Connect(testContext(t), api.Options{Socket: options.config().Socket, Name: "other", Environ: os.Environ()})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer other.Close()
+			for range 3 {
+				err := other.Logs(testContext(t), api.LogsParams{Environment: "pack", Lines: -1}, func(api.LogLine) {})
+				_, statusErr := other.Status(testContext(t), api.StatusParams{})
+				result, callErr := other.Call(testContext(t), api.Call{Environment: "pack", Node: "Echo"})
+				if err := errors.Join(err, statusErr, callErr); err != nil {
+					t.Error(err)
+				} else if result.PythonPID != python {
+					t.Error("the worker was replaced")
+				}
+			}
+		})
+	}
+	others.Wait()
+	for _, more := range []int{0, 2} { // no launcher; one that can make no threads
+		allow(more)
+		_, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"})
+		if failure := wireError(t, err, wire.KindStartFailed); !strings.Contains(failure.Message, "raise it (ulimit -u, or pids.max") {
+			t.Errorf("room for %d: got %v", more, failure)
+		}
+		if result := mustCall(t, client, "Echo", nil); result.PythonPID != python {
+			t.Error("the worker was replaced")
+		}
+	}
+	allow(1000)
+	if _, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"}); err != nil {
+		t.Error(err)
+	}
+	endSeparateDaemon(t, options, daemon)
+}
+
+func TestALauncherThatCanMakeNoThreadGoesOn(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	client := daemon.connect()
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	status, err := client.Status(testContext(t), api.StatusParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	processGroup(t, status.Workers[0].LauncherPID, 0)
+	for range 20 {
+		mustCall(t, client, "Speak", map[string]any{"text": strings.Repeat("x", 1000), "times": 1000})
+		if _, err := client.Status(testContext(t), api.StatusParams{}); err != nil { // the launcher counts processes
+			t.Error(err)
+		}
+	}
+	if result := mustCall(t, client, "Echo", nil); result.PythonPID != python {
+		t.Error("the worker was replaced")
+	}
+	if stopped, err := client.Stop(testContext(t), api.StopParams{Environment: "pack"}); err != nil || len(stopped) != 1 {
+		t.Errorf("stop: %v, %v", stopped, err)
+	}
 }
