@@ -122,8 +122,8 @@ func ServeLauncher() {
 	l.leave()
 }
 
-// launcherThreads are enough for one processor and what waits for disks and for /proc.
-const launcherThreads = 4
+// launcherThreads are enough, with those there are, for one processor and what waits for disks and for /proc: six are.
+const launcherThreads = 8
 
 // prepare makes this process a launcher.
 func (l *launcher) prepare(key string) error {
