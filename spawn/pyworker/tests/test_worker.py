@@ -436,6 +436,39 @@ class Lanes(WorkerCase):
         self.assertEqual(self.worker.call("AsyncEcho", {"value": 3}), (3,))
 
 
+class Cancels(WorkerCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "go on")
+
+    def flag_after_a_cancel_of(self, number: int | None) -> Any:
+        """What a node sees of ComfyUI's flag when a call is cancelled while it computes; None means its
+        own.
+        """
+        own, waiter = self.worker.begin("Interruptible", {"path": self.path})
+        while not self.ping()["current"]:
+            pass
+        self.worker.channel.notify("cancel", {}, call=own if number is None else number)
+        self.ping()  # answered after the cancel was read
+        open(self.path, "w").close()
+        return self.worker.finish(waiter)[0]
+
+    def ping(self) -> Any:
+        return self.worker.channel.request("ping", {}, timeout=LIMIT)[0]["result"]
+
+    def test_a_cancel_of_a_call_that_has_ended_does_not_reach_the_one_that_runs(self) -> None:
+        open(self.path, "w").close()
+        ended, waiter = self.worker.begin("Interruptible", {"path": self.path})
+        self.assertEqual(self.worker.finish(waiter), (False,))
+        os.unlink(self.path)
+        self.assertIs(self.flag_after_a_cancel_of(ended), False)
+
+    def test_a_cancel_that_a_node_did_not_look_at_is_over_with_its_call(self) -> None:
+        self.assertIs(self.flag_after_a_cancel_of(None), True)
+        self.assertEqual(self.worker.call("Interruptible", {"path": self.path}), (False,))
+
+
 class Output(WorkerCase):
     def test_half_lines_arrive(self) -> None:
         self.worker.wait_output(b"importing basic")

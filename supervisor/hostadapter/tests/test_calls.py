@@ -180,7 +180,7 @@ class Errors(BrokerCase):
         self.assertEqual(
             (type(error).__module__, type(error).__qualname__), ("pack_plain", "OwnError")
         )
-        self.assertEqual(str(error), "reset (7)")
+        self.assertEqual((str(error), error.error_code), ("reset (7)", 77))
         self.assertIs(
             type(error), type(self.raised("own")), "one class, so that `except` can name it"
         )

@@ -8,6 +8,7 @@ import logging
 import types
 import unittest
 from typing import Any
+from unittest import mock
 
 from comfy_supervisor.wire.opaque import Handle
 from comfyui_adapter import executor
@@ -56,7 +57,9 @@ class Inputs(unittest.TestCase):
         late: list[Any] = []
         self.cache.take("a", self.answer(0))
         self.cache.add("a", lambda answers: late.append(answers) or True)
-        self.assertEqual(self.cache.get("a", "Node", refresh=True), {"required": {"x": 0}})
+        with mock.patch("threading.Condition.wait_for", return_value=False) as waited:
+            self.assertEqual(self.cache.get("a", "Node", refresh=True), {"required": {"x": 0}})
+        self.assertEqual([call.args[1] for call in waited.call_args_list], [0.25])
         late[0](self.answer(1))
         self.assertEqual(self.cache.get("a", "Node", refresh=False), {"required": {"x": 1}})
         self.now += 2

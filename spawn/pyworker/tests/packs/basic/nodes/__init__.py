@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+import types
 
 from . import helper
 
@@ -195,6 +196,20 @@ class Computes(Node):
         while not os.path.exists(path):
             time.sleep(0.005)
         return ("seen",)
+
+
+class Interruptible(Node):
+    """Computes until a file appears, beside ComfyUI's flag, and returns what the flag then is."""
+
+    def run(self, path):
+        flag = sys.modules.get("comfy.model_management")
+        if flag is None:
+            flag = sys.modules["comfy.model_management"] = types.ModuleType("comfy.model_management")
+            flag.value = False
+            flag.interrupt_current_processing = lambda value=True: setattr(flag, "value", value)
+        while not os.path.exists(path):
+            time.sleep(0.005)
+        return (flag.value,)
 
 
 class HoldsLock(Node):

@@ -33,6 +33,8 @@ class Counts(Node):
 
 
 class OwnError(ConnectionResetError):
+    error_code = 77  # a number, as CUDA's errors have
+
     def __init__(self, code, text):
         super().__init__(f"{text} ({code})")
         self.code = code
