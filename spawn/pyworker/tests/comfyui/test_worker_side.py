@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from comfy_supervisor_worker.comfyui import extranodes, guests, progress, prompt_server, web_standin
+from comfy_supervisor_worker.comfyui import cacheproviders, extranodes, guests, progress, prompt_server, web_standin
 from comfy_supervisor_worker.comfyui import absent
 from comfy_supervisor_worker.comfyui.flags import Flags
 from comfy_supervisor_worker.comfyui.folders import Folders
@@ -176,6 +176,12 @@ class Calls(unittest.TestCase):
         self.assertEqual(run(inputs={"by": 1}, state={"count": 41})["value"], 42)
         with self.assertRaises(StateMissing):
             self.calls.function("Counter", "run", "u", None, stateful=True)(inputs={"by": 1})
+
+    def test_state_can_be_switched_off(self) -> None:
+        with mock.patch.dict(os.environ, COMFY_ENV_NODE_STATE="off"):
+            calls = NodeCalls({"Counter": Counter})
+        answer = calls.function("Counter", "run", "t", None)(inputs={"by": 1}, state={"count": 41})
+        self.assertEqual(answer, {"value": 1})
 
     def test_unchanged_state_is_not_sent_again(self) -> None:
         run = self.calls.function("Counter", "run", "t", None)
@@ -344,6 +350,28 @@ class Server(unittest.TestCase):
         server.add_on_prompt_handler(lambda data: {**data, "seen": True})
         with self.assertLogs(level="WARNING"):
             self.assertEqual(server.trigger_on_prompt({"prompt": {}}), {"prompt": {}, "seen": True})
+
+    def test_the_queue_is_the_hosts_and_node_replacements_go_there(self) -> None:
+        host = mock.Mock(**{"ask_host.return_value": 3})
+        server = prompt_server.PromptServer(host, prompt_server.HostState(), None)  # type: ignore[arg-type]
+        self.assertEqual(server.prompt_queue.get_tasks_remaining(), 3)
+        self.assertEqual(server.get_queue_info(), {"exec_info": {"queue_remaining": 3}})
+        server.prompt_queue.set_flag("free_memory", True)
+        server.queue_updated()
+        questions = [call.args for call in host.ask_host.call_args_list]
+        once = ("queue.tasks_remaining",)
+        self.assertEqual(questions, [once, once, ("queue.set_flag", "free_memory", True), ("queue.updated",)])
+        server.node_replace_manager.register(types.SimpleNamespace(as_dict=lambda: {"new_node_id": "B"}))
+        host.register_replacement.assert_called_once_with({"new_node_id": "B"})
+
+    def test_a_provider_of_cached_outputs_is_refused_with_a_line(self) -> None:
+        kept: list[Any] = []
+        module = types.SimpleNamespace(register_cache_provider=kept.append)
+        cacheproviders.refuse(module)
+        with self.assertLogs(level="WARNING") as said:
+            module.register_cache_provider(Counter())
+        self.assertEqual(kept, [])
+        self.assertIn("Counter is not used", said.output[0])
 
     def test_progress_of_both_kinds(self) -> None:
         reported = Reported()
