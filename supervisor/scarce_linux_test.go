@@ -154,8 +154,14 @@ func TestAWorkerThatCanNotMakeAMemoryFileSaysWhyAndGoesOn(t *testing.T) {
 	daemon := startDaemon(t, newTestOptions(t))
 	client := daemon.connect()
 	python := mustCall(t, client, "Echo", nil).PythonPID
-	for name, expected := range map[string]string{"FSIZE": "File too large", "NOFILE": "Too many open files"} {
-		count := map[string]int{"FSIZE": 2 << 20, "NOFILE": 8 << 20}[name] // a pooled file of one does not fit the other
+	for _, limit := range []struct {
+		name, expected string
+		count          int // a pooled file of one does not fit the other
+	}{
+		{"NOFILE", "Too many open files", 8 << 20}, // first: later the pool has a descriptor to give up
+		{"FSIZE", "File too large", 2 << 20},
+	} {
+		name, expected, count := limit.name, limit.expected, limit.count
 		mustCall(t, client, "Limit", map[string]any{"name": name, "soft": 0})
 		_, err := client.Call(testContext(t), api.Call{Environment: "pack", Node: "Fill", Inputs: map[string]any{"byte": 1, "count": count}})
 		if failure := wireError(t, err, wire.KindQuota); !strings.Contains(failure.Message, expected) || !strings.Contains(failure.Message, "memory file of") {
