@@ -12,6 +12,7 @@ import socket
 import struct
 import tempfile
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -194,6 +195,54 @@ class Channels(unittest.TestCase):
             thread.join(LIMIT)
             self.assertFalse(thread.is_alive(), "a thread waits for ever")
         self.assertEqual(wrong, [])
+
+    def test_reading_goes_on_although_the_next_reader_has_what_it_waits_for(self) -> None:
+        """Without a deputy, which would read in the end."""
+        for at_once in (True, False):
+            with self.subTest(has_it_when_it_is_chosen=at_once):
+                self.pass_on(at_once)
+
+    def pass_on(self, at_once: bool) -> None:
+        ours, theirs = self.pair()
+        self.addCleanup(theirs.close)
+        near = Channel(SocketTransport(ours), self.recorder, "without a deputy")
+        self.addCleanup(near.close)
+        woken, slow = threading.Event(), threading.Event()
+        self.addCleanup(slow.set)
+
+        class Slow(Waiter):
+            """Does not run at once when it is woken."""
+
+            def sleep(self, seconds: float = -1) -> None:
+                super().sleep(seconds)
+                woken.set()
+                slow.wait(LIMIT)
+
+        waiters = leader, follower, last = Waiter(), Slow(), Waiter()
+        answers = [
+            pack(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % near.begin(waiter), b"")
+            for waiter in waiters
+        ]
+        threads: list[threading.Thread] = []
+        for waiter in waiters:  # the first one reads, the others wait, in this order
+            threads.append(threading.Thread(target=near.wait, args=(waiter,), daemon=True))
+            threads[-1].start()
+            while not near._reading.locked() or len(near._followers) < len(threads) - 1:
+                time.sleep(0.001)
+        if at_once:
+            theirs.sendall(answers[1])
+            self.assertTrue(woken.wait(LIMIT))
+            theirs.sendall(answers[0])
+        else:
+            theirs.sendall(answers[0])
+            self.assertTrue(woken.wait(LIMIT))
+            near.post(follower, "from another thread")
+            slow.set()
+            threads[1].join(LIMIT)
+        threads[0].join(LIMIT)
+        theirs.sendall(answers[2])
+        threads[2].join(LIMIT)
+        self.assertFalse(threads[2].is_alive(), "nobody reads")
 
     def test_both_sides_ask_at_once(self) -> None:
         self.far.start()

@@ -294,25 +294,30 @@ class Channel:
         `timeout` is in seconds. The waiting thread reads for everybody unless another one does.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        while not waiter.inbox and waiter.reply is None and self._gone is None:
-            left = -1.0
-            if end is not None and (left := end - time.monotonic()) <= 0:
-                return False
-            if self.transport.pollable and self._lead(waiter, end):
-                continue
-            self._followers[waiter] = None
-            try:
-                # Pairs with _after_turn (which unlocks, then looks for followers) and with
-                # _notify_waiter.
-                if waiter.inbox or waiter.reply is not None or not self._reading.locked():
-                    if self.transport.pollable or waiter.inbox or waiter.reply is not None:
-                        continue
-                if self._deputy_reads and self.transport.pollable:
-                    self._wake.set()  # it steps back, and wakes us
-                waiter.sleep(left)
-            finally:
-                self._followers.pop(waiter, None)
-        return True
+        try:
+            while not waiter.inbox and waiter.reply is None and self._gone is None:
+                left = -1.0
+                if end is not None and (left := end - time.monotonic()) <= 0:
+                    return False
+                if self.transport.pollable and self._lead(waiter, end):
+                    continue
+                self._followers[waiter] = None
+                try:
+                    # Pairs with _after_turn (which unlocks, then looks for followers) and with
+                    # _notify_waiter.
+                    if waiter.inbox or waiter.reply is not None or not self._reading.locked():
+                        if self.transport.pollable or waiter.inbox or waiter.reply is not None:
+                            continue
+                    if self._deputy_reads and self.transport.pollable:
+                        self._wake.set()  # it steps back, and wakes us
+                    waiter.sleep(left)
+                finally:
+                    self._followers.pop(waiter, None)
+            return True
+        finally:
+            # Whoever was woken in order to read, and had what it waits for by then, wakes the next.
+            if self._followers and not self._reading.locked():
+                self._wake_follower()
 
     def _lead(self, waiter: Waiter, end: float | None) -> bool:
         """Reads until the waiter has something or its time is up; False at once if somebody else
@@ -360,15 +365,17 @@ class Channel:
     def _after_turn(self) -> None:
         """Ends a turn at reading, after the lock's release: somebody else is to read."""
         self._turns += 1
-        try:
-            follower = next(iter(self._followers), None)
-        except RuntimeError:  # changed meanwhile: by a thread that is about to read
-            follower = None
-        if follower is not None:
-            follower.wake()
-        elif self._deputy_parked or self._background:
+        if not self._wake_follower() and (self._deputy_parked or self._background):
             self._deputy_parked = False
             self._wake.set()
+
+    def _wake_follower(self) -> bool:
+        """Wakes a thread that has to read for what it waits for, if there is one."""
+        for follower in list(self._followers):
+            if follower.reply is None and not follower.inbox:
+                follower.wake()
+                return True
+        return False
 
     def _pump(self) -> None:
         """Receives once and dispatches what is complete. For the holder of the reading lock.
