@@ -5,6 +5,7 @@ package supervisor
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -301,19 +302,52 @@ func TestTheLifeOfAWorkerIsTold(t *testing.T) {
 }
 
 func TestProgressArrivesInOrderAndCountsAsASignOfLife(t *testing.T) {
-	client := startDaemon(t, newTestOptions(t)).connect()
-	mustCall(t, client, "Echo", nil)
-	var seen []api.Progress
-	_, err := client.Call(testContext(t), api.Call{
-		Environment: "pack", Node: "Steps", Inputs: map[string]any{"count": 25, "seconds": 0.1}, Silence: 2 * time.Second,
-		Progress: func(progress api.Progress) { seen = append(seen, progress) },
+	daemon := startDaemon(t, newTestOptions(t))
+	client := daemon.connect()
+	const steps, silence = 5, time.Hour
+	path, seen := marker(t), make(chan api.Progress, steps)
+	running := begin(testContext(t), client, api.Call{
+		Node: "Steps", Inputs: map[string]any{"count": steps, "marker": path}, Silence: silence,
+		Progress: func(progress api.Progress) { seen <- progress },
 	})
-	if err != nil {
-		t.Fatal(err)
+	goOn := func() {
+		awaitFile(t, path)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if len(seen) != 25 || seen[0] != (api.Progress{Value: 1, Max: 25, NodeID: "node 7"}) || seen[24].Value != 25 {
-		t.Errorf("got %+v", seen)
+	// hours lets the call be silent for so long, and has its clock look.
+	hours := func(count float64) {
+		d := daemon.daemon
+		d.mu.Lock()
+		var call *call
+		for call = range d.operator.places["pack"].current.inFlight {
+			call.heardAt = call.heardAt.Add(-time.Duration(count * float64(time.Hour)))
+		}
+		d.mu.Unlock()
+		if call == nil {
+			t.Fatal("there is no call")
+		}
+		d.silent(call)
 	}
+	for step := range steps {
+		awaitFile(t, path)
+		hours(0.9)
+		goOn()
+		select {
+		case got := <-seen:
+			if got != (api.Progress{Value: float64(step + 1), Max: steps, NodeID: "node 7"}) {
+				t.Errorf("at step %d: %+v", step+1, got)
+			}
+		case <-running.done:
+			t.Fatalf("at step %d the call ended with %v", step+1, running.err)
+		}
+	}
+	awaitFile(t, path)
+	hours(1)
+	wireError(t, running.wait(t), wire.KindSilent)
+	goOn()
+	mustCall(t, client, "Echo", nil)
 }
 
 func TestAWorkersQuestionReachesTheThreadThatWaitsForItsCall(t *testing.T) {

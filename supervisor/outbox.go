@@ -28,6 +28,7 @@ type outbox struct {
 	tryWrite func([]byte) (int, error)
 	drained  chan struct{} // closed when the writing goroutine has ended
 	written  chan struct{} // has a token when something that was queued has been written
+	flush    time.Duration // what a client may take to read its last messages
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -45,6 +46,7 @@ func newOutbox(conn net.Conn) *outbox {
 		tryWrite: newTryWrite(conn),
 		drained:  make(chan struct{}),
 		written:  make(chan struct{}, 1),
+		flush:    flushTime,
 	}
 	o.wake.L = &o.mu
 	go o.write()
@@ -145,9 +147,9 @@ func (o *outbox) write() {
 // flushTime is how long a client may take to read its last messages.
 const flushTime = 2 * time.Second
 
-// finish ends the connection once what is queued has been written, or after flushTime.
+// finish ends the connection once what is queued has been written, or after its time to do so.
 func (o *outbox) finish() {
-	_ = o.conn.SetWriteDeadline(time.Now().Add(flushTime)) // a failure to do so means that it has ended already
+	_ = o.conn.SetWriteDeadline(time.Now().Add(o.flush)) // a failure to do so means that it has ended already
 	o.mu.Lock()
 	o.ending = true
 	o.wake.Signal()

@@ -89,6 +89,7 @@ func TestAnOutboxThatFinishesSendsWhatIsQueuedFirst(t *testing.T) {
 	ours, theirs := socketPair(t)
 	box := newOutbox(ours)
 	defer box.Close()
+	box.flush = waitLong
 	const size = 4 << 20
 	for range 8 {
 		if err := box.Send(wire.Frame{Header: []byte("x"), Body: make([]byte, size/8)}); err != nil {

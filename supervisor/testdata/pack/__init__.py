@@ -112,15 +112,6 @@ def _worker():
     return next(found for found in gc.get_objects() if isinstance(found, Worker))
 
 
-def Steps(count, seconds):
-    """Reports progress at every step."""
-    worker = _worker()
-    for step in range(count):
-        time.sleep(seconds)
-        worker.report_progress(step + 1, count, "node 7")
-    return (count,)
-
-
 def Ask(method, params):
     """Asks the caller's thread and returns what it says."""
     reply, _ = _worker().ask_caller(method, params)
@@ -173,6 +164,16 @@ def _pause(marker):
         file.write(str(os.getpid()))
     while os.path.exists(marker):
         time.sleep(0.005)
+
+
+def Steps(count, marker):
+    """Reports progress at every step, each as soon as it may."""
+    worker = _worker()
+    for step in range(count):
+        _pause(marker)
+        worker.report_progress(step + 1, count, "node 7")
+    _pause(marker)
+    return (count,)
 
 
 def FillAndDie(count, marker):
