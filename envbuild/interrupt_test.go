@@ -154,10 +154,12 @@ func TestABuildThatIsKilledLeavesNoProcessNoLockAndTheEnvironmentOfBefore(t *tes
 			pack, working := m.slowPack(t)
 			builder := m.startBuilder(pack)
 			descriptors := working()
+			sent := time.Now()
 			if err := builder.command.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
 			waitGone(t, descriptors, time.Minute)
+			t.Logf("every process of it was gone %s after the signal", time.Since(sent).Round(time.Millisecond))
 			events, code := builder.wait()
 			if signal == syscall.SIGKILL {
 				if code != -1 {
