@@ -44,6 +44,16 @@ func TestNumbersCrossAsTheyWereWritten(t *testing.T) {
 	}
 }
 
+func TestWhatTheUserSeesOfANodesWorkIsAsTheHostHasIt(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{
+		"disable_metadata": "true", "preview_method": `"taesd"`, "preview_size": "300", "default_hashing_function": `"sha1"`,
+	}
+	if flags, _ := flagsOf(want); !cmp.Equal(want, flags) {
+		t.Errorf("(-host +worker):\n%s", cmp.Diff(want, flags))
+	}
+}
+
 func TestAnEnumSetCrossesAsItsValuesSorted(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{

@@ -332,7 +332,7 @@ func TestTheContractPackBehavesInAWorkerAsItDoesNatively(t *testing.T) {
 	running.stop(t)
 	running = isolated.start(t, isolated.use(t), flags...)
 	seen := isolated.scenario(t, running)
-	if len(expected) < 83 {
+	if len(expected) < 84 {
 		t.Fatalf("%d cases, want all", len(expected))
 	}
 	for _, name := range slices.Sorted(maps.Keys(expected)) {

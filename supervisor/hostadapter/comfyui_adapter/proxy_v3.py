@@ -32,6 +32,7 @@ def make_v3(contract: dict[str, Any], builder: Builder, bridge: Bridge) -> type:
         "__module__": contract["module"],
         "_comfy_supervisor_bridge": bridge,
         "define_schema": classmethod(lambda cls: schema.make()),
+        "SCHEMA": _FirstSchema(schema),
     }
     for name, method in contract["methods"].items():
         accelerator = attributes.get("ACCELERATOR") if name == "execute" else None
@@ -122,6 +123,19 @@ class _SchemaMaker:
         )
         made.id = described["id"]  # given by ComfyUI where the pack gave none, and then no name to be shown
         return made
+
+
+class _FirstSchema:
+    """SCHEMA until ComfyUI has set it. Natively its first look at RETURN_TYPES does so; a proxy knows that one already,
+    and a node's first run would find no schema."""
+
+    def __init__(self, maker: _SchemaMaker) -> None:
+        self._maker = maker
+
+    def __get__(self, node: Any, kind: type) -> Any:
+        schema = self._maker.make()
+        schema.finalize()
+        return schema
 
 
 def _schema_class(io: Any) -> type:

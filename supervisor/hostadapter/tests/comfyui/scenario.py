@@ -17,7 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import CASES, case, input_folder, shown, simple  # noqa: E402
 from client import Client, comparable  # noqa: E402
+
+simple("V3: expansion, before anybody has asked for object_info", "ContractV3Expands", text="first")
+
 import serving  # noqa: E402, F401 (its cases)
+
 
 @case("object_info of every node")
 async def object_info(client: Client) -> Any:
