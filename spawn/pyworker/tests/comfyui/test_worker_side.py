@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import io
+import logging
 import os
 import sys
 import tempfile
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from comfy_supervisor_worker.comfyui import cacheproviders, extranodes, guests, progress, prompt_server, web_standin
+from comfy_supervisor_worker.comfyui import cacheproviders, extranodes, guests, loglines, progress, prompt_server, web_standin
 from comfy_supervisor_worker.comfyui import absent
 from comfy_supervisor_worker.comfyui.flags import Flags
 from comfy_supervisor_worker.comfyui.folders import Folders
@@ -382,6 +384,22 @@ class Server(unittest.TestCase):
         progress.hook_registry(module, reported)
         module.global_progress_registry.update_progress("n", 2, 3, image=None)
         self.assertEqual(reported, [("bar", 1, 4, None, None, "n"), ("registry", "n", 2, 3, None)])
+
+
+class Logs(unittest.TestCase):
+    def test_a_worker_logs_at_the_hosts_level(self) -> None:
+        root = logging.getLogger()
+        before, root.handlers[:] = (root.level, list(root.handlers)), []
+        self.addCleanup(lambda: (root.setLevel(before[0]), root.handlers.__setitem__(slice(None), before[1])))
+        for name, level in (("15", 15), ("detail", 15), ("DEBUG", 10), ("ERROR", 40), ("", 20), ("of a later version", 20)):
+            with mock.patch.dict(os.environ, COMFY_ENV_HOST_LOG_LEVEL=name):
+                loglines.configure_logging()
+            self.assertEqual(root.level, level, name)
+        self.assertEqual(len(root.handlers), 1)
+        said = io.StringIO()
+        with mock.patch.object(sys, "stderr", said):
+            logging.info("%s of it", "a part")
+        self.assertEqual(said.getvalue(), "[INFO] a part of it\n")
 
 
 class Guests(unittest.TestCase):
