@@ -1,12 +1,13 @@
 """What a call costs over pyisolate 0.10.2 and over this supervisor, in turn in one process.
 
-To be run by an interpreter that has torch and pyisolate, in the environment that `comfy-supervisor env` prints:
+    go build -o /tmp/comfy-supervisor ./cmd/comfy-supervisor
+    python3 testdata/peers/compare_pyisolate.py /tmp/comfy-supervisor [--json]
 
-    comfy-supervisor build testdata/packs/bench --python HOST
-    eval "$(comfy-supervisor env --python HOST)"
-    HOST testdata/peers/compare_pyisolate.py
+It needs uv on PATH, and a Python 3.12 for the worker. What it makes once, in the user's cache folder, is an environment
+with torch and pyisolate, which is the host, and the one of testdata/packs/bench. It uses a supervisor of its own.
 
-pyisolate's child runs without a sandbox and shares the host's torch, which is what is fastest there.
+pyisolate's child runs without a sandbox and shares the host's torch, which is what is fastest there. Each figure is the
+median (or a quantile) of calls that the two sides took in turn.
 """
 
 from __future__ import annotations
@@ -15,17 +16,16 @@ import asyncio
 import json
 import logging
 import os
+import shlex
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import comfy_supervisor
-from pyisolate import ExtensionManager
-from pyisolate.config import SandboxMode
-
+HOST = ["torch==2.10.0", "numpy==2.4.6", "pyisolate==0.10.2"]
 ENVIRONMENT = "bench-nodes"
 # Host and child import it; the child is the one that runs its methods.
 PEER = """
@@ -40,8 +40,53 @@ class Peer(ExtensionBase):
 """
 
 
-async def main() -> None:
+def run(*words: object, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([str(word) for word in words], check=True, text=True, **options)
+
+
+def prepare(home: Path) -> Path:
+    """Makes the host, once; returns its interpreter."""
+    host = home / "host"
+    if not (host / "complete").exists():
+        if shutil.which("uv") is None:
+            sys.exit("uv is needed to make an environment with torch and pyisolate: put it on PATH")
+        run("uv", "venv", "--quiet", "--clear", "--python", sys.executable, host)
+        run("uv", "pip", "install", "--quiet", "--python", host / "bin" / "python", *HOST)
+        (host / "complete").touch()
+    return host / "bin" / "python"
+
+
+def main(binary: Path, options: list[str]) -> None:
+    """Builds what is missing and compares, with a supervisor of its own."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "comfy-supervisor-peers"
+    python = prepare(home)
+    with tempfile.TemporaryDirectory(prefix="peers") as folder:
+        environ = {
+            **os.environ,
+            "COMFY_ENV_ROOT": str(home / "environments"),
+            "COMFY_SUPERVISOR_RUNTIME_DIR": f"{folder}/run",
+            "COMFY_SUPERVISOR_STATE_DIR": f"{folder}/state",
+        }
+        pack = Path(__file__).parents[1] / "packs" / "bench"
+        run(binary, "build", pack, "--python", python, env=environ, stdout=sys.stderr)
+        said = run(binary, "env", "--python", python, env=environ, stdout=subprocess.PIPE).stdout
+        for line in said.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["export"]:
+                name, _, value = words[1].partition("=")
+                environ[name] = value
+        try:
+            run(python, __file__, "--compare", *options, env=environ)
+        finally:
+            run(binary, "stop", "--all", env=environ, stdout=sys.stderr)
+
+
+async def compare() -> None:
+    """The host's part: the calls and the table."""
+    import comfy_supervisor
     import torch
+    from pyisolate import ExtensionManager
+    from pyisolate.config import SandboxMode
 
     logging.disable(logging.WARNING)
     folder = Path(tempfile.mkdtemp(prefix="pyisolate-peer-"))
@@ -72,6 +117,13 @@ async def main() -> None:
     async def ours(node: str, value):
         return session.call(ENVIRONMENT, node, value=value)[0]
 
+    for value in (7, torch.rand(1 << 18)):  # a small one, and one that both pass through memory
+        small = isinstance(value, int)
+        their = await theirs("noop" if small else "add_one", value)
+        our = await ours("BenchNoop" if small else "BenchAddOne", value)
+        expected = value if small else value + 1
+        if not all(torch.equal(torch.as_tensor(got), torch.as_tensor(expected)) for got in (their, our)):
+            sys.exit("an answer is wrong")
     rows = {}
 
     async def measure(name: str, count: int, their_method: str, our_node: str, make) -> None:
@@ -113,4 +165,9 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    if sys.argv[1:2] == ["--compare"]:
+        asyncio.run(compare())
+    elif len(sys.argv) > 1:
+        main(Path(sys.argv[1]).resolve(), sys.argv[2:])
+    else:
+        sys.exit(__doc__)
