@@ -46,10 +46,10 @@ def run(*words: object, **options) -> subprocess.CompletedProcess:
 
 def prepare(home: Path) -> Path:
     """Makes the host, once; returns its interpreter."""
+    if shutil.which("uv") is None:
+        sys.exit("uv is needed, by pyisolate too: put it on PATH")
     host = home / "host"
     if not (host / "complete").exists():
-        if shutil.which("uv") is None:
-            sys.exit("uv is needed to make an environment with torch and pyisolate: put it on PATH")
         run("uv", "venv", "--quiet", "--clear", "--python", sys.executable, host)
         run("uv", "pip", "install", "--quiet", "--python", host / "bin" / "python", *HOST)
         (host / "complete").touch()
