@@ -7,7 +7,7 @@ It needs uv on PATH, and a Python 3.12 for the worker. What it makes once, in th
 with torch and pyisolate, which is the host, and the one of testdata/packs/bench. It uses a supervisor of its own.
 
 pyisolate's child runs without a sandbox and shares the host's torch, which is what is fastest there. Each figure is the
-median (or a quantile) of calls that the two sides took in turn.
+median (or a quantile) of calls in rounds that the two sides took in turn.
 """
 
 from __future__ import annotations
@@ -126,15 +126,16 @@ async def compare() -> None:
             sys.exit("an answer is wrong")
     rows = {}
 
-    async def measure(name: str, count: int, their_method: str, our_node: str, make) -> None:
+    async def measure(name: str, rounds: int, count: int, their_method: str, our_node: str, make) -> None:
         samples = {"pyisolate": [], "ours": []}
-        for turn in range(count + count // 10):
+        for turn in range(rounds + 1):
             for side, call, what in (("pyisolate", theirs, their_method), ("ours", ours, our_node)):
-                value = make()
-                begin = time.perf_counter()
-                await call(what, value)
-                if turn >= count // 10:  # the first ones warm up
-                    samples[side].append(time.perf_counter() - begin)
+                for _ in range(count):
+                    value = make()
+                    begin = time.perf_counter()
+                    await call(what, value)
+                    if turn:  # the first round warms up
+                        samples[side].append(time.perf_counter() - begin)
         for side in samples:
             samples[side].sort()
         rows[name] = {
@@ -142,12 +143,13 @@ async def compare() -> None:
             for side, taken in samples.items()
         }
 
-    await measure("no-op", 2000, "noop", "BenchNoop", lambda: 1)
+    await measure("no-op", 20, 100, "noop", "BenchNoop", lambda: 1)
     for mebibytes in (1, 64):
         elements = mebibytes * 1024 * 1024 // 4
         await measure(
             f"a fresh tensor in, a new one out, {mebibytes} MiB",
-            15,
+            5,
+            3,
             "add_one",
             "BenchAddOne",
             lambda: torch.ones(elements),
