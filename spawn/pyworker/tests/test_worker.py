@@ -443,8 +443,8 @@ class Cancels(WorkerCase):
         self.path = os.path.join(folder.name, "go on")
 
     def flag_after_a_cancel_of(self, number: int | None) -> Any:
-        """What a node sees of ComfyUI's flag when a call is cancelled while it computes; None means its
-        own.
+        """What a node sees of ComfyUI's flag when a call, by default its own, is cancelled while it
+        computes.
         """
         own, waiter = self.worker.begin("Interruptible", {"path": self.path})
         while not self.ping()["current"]:

@@ -229,7 +229,7 @@ class Accelerators(unittest.TestCase):
                         if backend == there:
                             accelerators.require(wanted, "Node")
                             continue
-                        with self.assertRaisesRegex(RuntimeError, f"Node needs .*{backend}.*, which this machine does not have"):
+                        with self.assertRaisesRegex(RuntimeError, f"Node needs .*{backend}.*, which this machine does not"):
                             accelerators.require(wanted, "Node")
 
 

@@ -78,7 +78,8 @@ def method(asynchronous: bool = False, *parameters: str) -> dict[str, Any]:
 class V3(unittest.TestCase):
     def setUp(self) -> None:
         self.bridge = Bridge()
-        self.bridge.inputs = lambda node: {"input": {"required": {"a": ["INT", {"min": 1}]}, "optional": {"b": ["MODE"]}}}  # type: ignore[method-assign]
+        inputs = {"required": {"a": ["INT", {"min": 1}]}, "optional": {"b": ["MODE"]}}
+        self.bridge.inputs = lambda node: {"input": inputs}  # type: ignore[method-assign]
 
     def make(self, **methods: Any) -> Any:
         contract = {

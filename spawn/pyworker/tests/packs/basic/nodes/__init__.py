@@ -202,9 +202,10 @@ class Interruptible(Node):
     """Computes until a file appears, beside ComfyUI's flag, and returns what the flag then is."""
 
     def run(self, path):
-        flag = sys.modules.get("comfy.model_management")
+        name = "comfy.model_management"
+        flag = sys.modules.get(name)
         if flag is None:
-            flag = sys.modules["comfy.model_management"] = types.ModuleType("comfy.model_management")
+            flag = sys.modules[name] = types.ModuleType(name)
             flag.value = False
             flag.interrupt_current_processing = lambda value=True: setattr(flag, "value", value)
         while not os.path.exists(path):
