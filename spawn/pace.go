@@ -4,12 +4,12 @@ import "time"
 
 // A launcher hands on what its worker prints, each line with its overhead, at a bounded pace: a flood must not keep its
 // supervisor, which serves every other worker, busy with lines that the log has no room for anyway. A burst passes at
-// logPeakBytesPerSecond, which is a tenth of a processor's time, in pieces of less than a millisecond with pauses
+// logPeakBytesPerSecond, at most a tenth of a processor's time, in pieces of some tenths of a millisecond with pauses
 // between them; what goes on for longer at logBytesPerSecond. Python never waits for that; what the spool has no room
 // for is counted.
 const (
 	logBurstBytes         = 16 << 20
-	logPeakBytesPerSecond = 16 << 20
+	logPeakBytesPerSecond = 8 << 20
 	logBytesPerSecond     = 4 << 20
 )
 

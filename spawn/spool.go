@@ -15,7 +15,7 @@ const (
 	spoolBytes     = 2 << 20 // of output that nobody has fetched yet
 	spoolOverhead  = 32      // bytes that a line and a chunk count in the spool beyond their text
 	lineOverhead   = 96      // bytes that a line costs beyond its text once it is one
-	logBatchLines  = 512
+	logBatchLines  = 256
 	logBatchBytes  = 128 << 10
 	stderrTail     = 40
 	tailLineBytes  = 4 << 10
