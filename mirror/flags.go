@@ -270,6 +270,9 @@ func (b *builder) addAttention(flags []Flag, host HostState, values map[string]j
 
 func (b *builder) offerFlags(flags []Flag, source Source, asked offer) {
 	if len(flags) == 0 {
+		if source != FromHost { // somebody wrote it
+			b.withhold(variableHostArguments, source, "none of its flags goes on")
+		}
 		return
 	}
 	payload := make(map[string]json.RawMessage, len(flags))

@@ -234,4 +234,10 @@ func TestAListWrittenByHandReplacesTheHosts(t *testing.T) {
 			t.Errorf("of %q came %v", broken, flags)
 		}
 	}
+	for _, nothing := range []string{"{}", `{"listen": "x"}`} {
+		flags, reflection = flagsOf(host, "COMFY_ENV_HOST_ARGS="+nothing)
+		if len(flags) != 0 || withheldReason(reflection, "COMFY_ENV_HOST_ARGS", false) == "" {
+			t.Errorf("of %q came %v", nothing, flags)
+		}
+	}
 }

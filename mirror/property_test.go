@@ -160,8 +160,13 @@ func TestEveryFlagOfTheHostIsMirroredOrListed(t *testing.T) {
 			}
 			listed[flag.Name] = struct{}{}
 		}
-		if _, byHand := input.EnvironmentVariables["COMFY_ENV_HOST_ARGS"]; byHand || carried.Source == FromShell {
-			return // a list written by hand replaces the host's
+		for _, table := range []map[string]string{input.EnvironmentVariables, input.Activation, input.Activated} {
+			if _, byHand := table["COMFY_ENV_HOST_ARGS"]; byHand {
+				return // a list written by hand replaces the host's
+			}
+		}
+		if carried.Source == FromShell {
+			return // likewise
 		}
 		for _, withheld := range reflection.Withheld {
 			if withheld.Flag {
