@@ -69,6 +69,9 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("no environment %q: none has been built; run `comfy-supervisor build`", e.Name)
 }
 
+// shownCandidates bounds what an error tells; a list of environments has one for each of its candidates.
+const shownCandidates = 10
+
 // AmbiguousError says that a name stands for several environments.
 type AmbiguousError struct {
 	Name       string
@@ -78,7 +81,11 @@ type AmbiguousError struct {
 func (e *AmbiguousError) Error() string {
 	var lines strings.Builder
 	fmt.Fprintf(&lines, "environment %q is ambiguous; name the ComfyUI or the stack:", e.Name)
-	for _, candidate := range e.Candidates {
+	for i, candidate := range e.Candidates {
+		if i == shownCandidates && len(e.Candidates) > shownCandidates+1 {
+			fmt.Fprintf(&lines, "\n  and %d more", len(e.Candidates)-i)
+			break
+		}
 		fmt.Fprintf(&lines, "\n  %s  %s", candidate.Stack, candidate.PackDirectory)
 	}
 	return lines.String()
@@ -143,6 +150,8 @@ func (r *reading) find(name string, query Query) (Environment, error) {
 	// A pack that has been moved or deleted keeps its record; it is no candidate beside one that exists.
 	if present := slices.DeleteFunc(slices.Clone(found), func(entry *record) bool { return !exists(entry.Manifest) }); len(present) > 0 {
 		found = present
+	} else if len(found) > 1 {
+		found = found[:1] // none of them is a choice; the error is the same for all
 	}
 	if current := slices.DeleteFunc(slices.Clone(found), func(entry *record) bool { return entry.Superseded }); len(current) > 0 {
 		found = current

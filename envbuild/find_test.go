@@ -47,6 +47,37 @@ func TestANameIsLookedUpAmongTheComfyUIsPacksFirst(t *testing.T) {
 	}
 }
 
+func TestPacksThatAreGoneAreNoChoiceAndALongChoiceIsCutShort(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	var packs []string
+	for i := range 13 {
+		pack := filepath.Join(m.folder, fmt.Sprintf("elsewhere-%02d", i), "sample")
+		writeFile(t, filepath.Join(pack, "nodes", "comfy-env.toml"), "")
+		for _, result := range m.build(pack) {
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+		}
+		packs = append(packs, pack)
+	}
+	_, err := m.store().Find("sample-nodes", Query{AnyStack: true})
+	var ambiguous *AmbiguousError
+	if !errors.As(err, &ambiguous) || len(ambiguous.Candidates) != 13 || strings.Count(err.Error(), "elsewhere-") != 10 || !strings.HasSuffix(err.Error(), "and 3 more") {
+		t.Errorf("%v", err)
+	}
+	for _, pack := range packs {
+		if err := os.RemoveAll(pack); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = m.store().Find("sample-nodes", Query{AnyStack: true})
+	var missing *NotBuiltError
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "the pack's manifest is gone") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestANameThatIsNotThereIsAnsweredWithTheNearest(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -58,21 +58,37 @@ func environmentError(name string, err error) *wire.Error {
 	return failure
 }
 
-// serveEnvironments lists the environments that the client's session can use.
-func (d *Daemon) serveEnvironments(_ context.Context, c *client, _ *wire.Message) (any, error) {
+// listBytes is how much of a list goes into one answer, half of what fits.
+const listBytes = wire.MaxFrameBytes / 2
+
+// serveEnvironments lists the environments that the client's session can use, in parts.
+func (d *Daemon) serveEnvironments(_ context.Context, c *client, request *wire.Message) (any, error) {
+	var params api.EnvironmentsParams
+	if len(request.Params) > 0 {
+		if err := json.Unmarshal(request.Params, &params); err != nil {
+			return nil, wire.Errorf(wire.KindBadRequest, "the parameters of %s: %v", request.Method, err)
+		}
+	}
 	found, err := d.config.Environments.List(c.session.query())
 	if err != nil {
 		return nil, wire.Errorf(wire.KindInternal, "listing environments: %v", err)
 	}
-	result := api.EnvironmentsResult{Environments: make([]api.Environment, len(found))}
-	for i, environment := range found {
-		result.Environments[i] = api.Environment{
+	result := api.EnvironmentsResult{Environments: []api.Environment{}}
+	size := 0
+	for _, environment := range found[min(max(params.After, 0), len(found)):] {
+		described := api.Environment{
 			Name: environment.Name, Stack: environment.Stack, Pack: environment.PackDirectory, Manifest: environment.Manifest,
 			Python: environment.Python, Prefix: environment.Prefix, Revision: environment.Revision, Built: environment.BuiltAt,
 		}
 		if environment.Problem != nil {
-			result.Environments[i].Error = environment.Problem.Error()
+			described.Error = environment.Problem.Error()
 		}
+		size += len(wire.Params(described))
+		if size > listBytes && len(result.Environments) > 0 {
+			result.More = true
+			break
+		}
+		result.Environments = append(result.Environments, described)
 	}
 	return result, nil
 }

@@ -210,9 +210,17 @@ func (c *Client) Status(ctx context.Context, params StatusParams) (*Status, erro
 
 // Environments lists the environments that this session can use.
 func (c *Client) Environments(ctx context.Context) ([]Environment, error) {
-	var result EnvironmentsResult
-	err := c.request(ctx, MethodEnvironments, struct{}{}, &result)
-	return result.Environments, err
+	list := []Environment{}
+	for {
+		var part EnvironmentsResult
+		if err := c.request(ctx, MethodEnvironments, EnvironmentsParams{After: len(list)}, &part); err != nil {
+			return nil, err
+		}
+		list = append(list, part.Environments...)
+		if !part.More || len(part.Environments) == 0 {
+			return list, nil
+		}
+	}
 }
 
 // Nodes starts an environment's worker, if none runs, and returns the contracts of its nodes.

@@ -158,9 +158,15 @@ type EnvironmentParams struct {
 	Environment string `json:"environment"`
 }
 
+// EnvironmentsParams asks for environments from one on: a list that is too long for one answer comes in parts.
+type EnvironmentsParams struct {
+	After int `json:"after,omitempty"` // how many the client has
+}
+
 // EnvironmentsResult answers environments.
 type EnvironmentsResult struct {
 	Environments []Environment `json:"environments"`
+	More         bool          `json:"more,omitempty"` // these are not the last
 }
 
 // NodesResult answers nodes; the contracts are the worker's own words.

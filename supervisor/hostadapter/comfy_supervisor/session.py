@@ -199,7 +199,13 @@ class Session:
         """The environments this session can use: name, stack, pack, python, prefix, revision, error
         ...
         """
-        return self.request("environments", {}).get("environments") or []
+        found: list[dict[str, Any]] = []
+        while True:  # a long list comes in parts
+            answer = self.request("environments", {"after": len(found)})
+            part = answer.get("environments") or []
+            found += part
+            if not part or not answer.get("more"):
+                return found
 
     def nodes(self, environment: str) -> dict[str, Any]:
         """The contracts of an environment's nodes, as {"nodes": [...], "display_names": {...}};

@@ -478,7 +478,9 @@ class Broker:
                 worker.end()
             return {"stopped": [{"environment": worker.environment}] if worker else []}
         if method == "environments":
-            return {"environments": [{"name": name} for name in self.environments]}
+            after = params["after"]
+            part = [{"name": name} for name in list(self.environments)[after : after + 2]]
+            return {"environments": part, "more": after + len(part) < len(self.environments)}
         if method in ("ping", "status"):
             return {}
         return RemoteError(error_object("unknown_method", f"no method {method!r}"))
