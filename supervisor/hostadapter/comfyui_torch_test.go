@@ -345,11 +345,20 @@ func TestTheContractPackBehavesInAWorkerAsItDoesNatively(t *testing.T) {
 			}
 		})
 	}
-	t.Run("logging: lines in order, under the pack's name, at the host's level", func(t *testing.T) {
-		lines := []string{"info 3", "warning 3", "printed 3", "written 3", "half a line 3"}
-		pattern := `\[contract\] contract: ` + strings.Join(lines, `\n.*\[contract\] contract: `) + `\n`
-		if said := running.said(t); !regexp.MustCompile(pattern).MatchString(said) || strings.Contains(said, "contract: debug") {
-			t.Error("not so")
+	t.Run("logging: the lines of each descriptor in order, under the pack's name, at the host's level", func(t *testing.T) {
+		said := running.said(t)
+		for _, lines := range [][]string{{"info 3", "warning 3"}, {"printed 3", "written 3", "half a line 3"}} {
+			pattern := `\[contract\] contract: (` + strings.Join(lines, "|") + `)\n`
+			var seen []string
+			for _, line := range regexp.MustCompile(pattern).FindAllStringSubmatch(said, -1) {
+				seen = append(seen, line[1])
+			}
+			if difference := cmp.Diff(lines, seen); difference != "" {
+				t.Errorf("(-want +got):\n%s", difference)
+			}
+		}
+		if strings.Contains(said, "contract: debug") {
+			t.Error("a line below the host's level")
 		}
 	})
 	if t.Failed() {
