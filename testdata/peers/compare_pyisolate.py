@@ -4,7 +4,7 @@
     python3 testdata/peers/compare_pyisolate.py /tmp/comfy-supervisor [--json]
 
 It needs uv on PATH, and a Python 3.12 for the worker. What it makes once, in the user's cache folder, is an environment
-with torch and pyisolate, which is the host, and the one of testdata/packs/bench. It uses a supervisor of its own.
+with torch and pyisolate, which is the host. The environment of testdata/packs/bench and the supervisor are made anew.
 
 pyisolate's child runs without a sandbox and shares the host's torch, which is what is fastest there. Each figure is the
 median (or a quantile) of calls in rounds that the two sides took in turn.
@@ -63,7 +63,7 @@ def main(binary: Path, options: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="peers") as folder:
         environ = {
             **os.environ,
-            "COMFY_ENV_ROOT": str(home / "environments"),
+            "COMFY_ENV_ROOT": f"{folder}/environments",  # another checkout's pack has the same name
             "COMFY_SUPERVISOR_RUNTIME_DIR": f"{folder}/run",
             "COMFY_SUPERVISOR_STATE_DIR": f"{folder}/state",
         }
