@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/comfy-supervisor/comfy-supervisor/envbuild"
@@ -85,8 +86,9 @@ type run struct {
 	instance    *instance
 	client      *api.Client
 	// What there was, for the search for what it left.
-	seen map[string]struct{} // workers' ids
-	pids map[int]struct{}    // of launchers and Pythons
+	remembering sync.Mutex
+	seen        map[string]struct{} // workers' ids
+	pids        map[int]struct{}    // of launchers and Pythons
 }
 
 func newRun(options Options, pack Pack) *run {

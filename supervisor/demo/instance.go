@@ -106,8 +106,10 @@ func waitFor(ctx context.Context, started *api.Started) error {
 	return errors.Join(fmt.Errorf("the private supervisor %d did not end in time and was killed", started.PID), err, <-ended)
 }
 
-// remember keeps which workers there were.
+// remember keeps which workers there were. Calls that run side by side do so at once.
 func (r *run) remember(workers []api.Worker) {
+	r.remembering.Lock()
+	defer r.remembering.Unlock()
 	for _, worker := range workers {
 		r.seen[worker.ID] = struct{}{}
 		for _, pid := range []int{worker.PythonPID, worker.LauncherPID} {
