@@ -11,6 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// processTurns are those of reading about processes: many clients may ask for that at once.
+var processTurns = NewTurns(4)
+
+// ReadProcessFile reads a file of /proc/PID.
+func ReadProcessFile(pid int, name string) (content []byte, err error) {
+	processTurns.Do(func() { content, err = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + name) })
+	return content, err
+}
+
 // procStat is what /proc/PID/stat says that matters here.
 type procStat struct {
 	pid, parent, group, session int
@@ -21,7 +30,7 @@ type procStat struct {
 
 // readStat reads /proc/PID/stat. It returns ErrProcessGone when there is no such process; a zombie is one.
 func readStat(pid int) (procStat, error) {
-	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	content, err := ReadProcessFile(pid, "stat")
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			return procStat{}, ErrProcessGone

@@ -62,7 +62,7 @@ func (t processTable) below(pid, ancestor int) bool {
 // environmentValue finds a variable in a process's environment as it was when the program started. It is empty for
 // processes of other users, zombies and kernel threads.
 func environmentValue(pid int, name string) string {
-	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	content, err := ReadProcessFile(pid, "environ")
 	if err != nil {
 		return ""
 	}

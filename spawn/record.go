@@ -76,10 +76,11 @@ func (r *Record) write() error {
 		return fmt.Errorf("encoding the record of worker %s: %w", r.Worker, err)
 	}
 	path := filepath.Join(r.Folder, recordName)
-	err = atomicwriter.WriteFile(path, append(content, '\n'), 0o600)
-	if err == nil {
-		err = syncFolder(r.Folder)
-	}
+	startTurns.Do(func() {
+		if err = atomicwriter.WriteFile(path, append(content, '\n'), 0o600); err == nil {
+			err = syncFolder(r.Folder)
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("writing the record of worker %s: %w", r.Worker, err)
 	}

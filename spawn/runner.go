@@ -87,6 +87,10 @@ func explainFork(err error) error {
 	return err
 }
 
+// startTurns are those of starting launchers: a thread waits until the new process runs its program, or its record is on
+// the disk.
+var startTurns = NewTurns(4)
+
 // Start implements runner.Runner.
 func (r *launcherRunner) Start(context.Context) error {
 	var err error
@@ -96,7 +100,8 @@ func (r *launcherRunner) Start(context.Context) error {
 	if r.said.ReadCloser, err = r.command.StderrPipe(); err != nil {
 		return err
 	}
-	if err := r.command.Start(); err != nil {
+	startTurns.Do(func() { err = r.command.Start() })
+	if err != nil {
 		return explainFork(err) // it names the program
 	}
 	ownLaunchers.Store(r.command.Process.Pid, struct{}{})

@@ -86,8 +86,15 @@ func (d *Daemon) workerFolder(id string) string { return filepath.Join(d.workers
 
 func (d *Daemon) sessionFolder() string { return filepath.Join(d.config.RuntimeDirectory, "sessions") }
 
-// reservedThreads are enough for what waits for disks and for starts of processes at once, in practice.
-const reservedThreads = 16
+// reservedThreads are enough for all Turns of this process, and for the system calls of clients that are short.
+const reservedThreads = 48
+
+// Turns of waiting for files, apart for each place: one whose file system hangs holds up no other.
+var (
+	recordTurns = spawn.NewTurns(4) // records of environments
+	hostTurns   = spawn.NewTurns(4) // what hosts leave in files, and records of their sessions
+	logTurns    = spawn.NewTurns(4)
+)
 
 // Run serves until the context ends or a client asks for the end; then it stops every worker and leaves nothing
 // behind. An *AlreadyRunningError says that another one serves the runtime directory.

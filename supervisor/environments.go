@@ -27,7 +27,9 @@ func (d *Daemon) findEnvironment(s *session, name string) (envbuild.Environment,
 	if chosen {
 		query.Stack, query.AnyStack = stack, false
 	}
-	environment, err := d.config.Environments.Find(plain, query)
+	var environment envbuild.Environment
+	var err error
+	recordTurns.Do(func() { environment, err = d.config.Environments.Find(plain, query) })
 	if err != nil {
 		return environment, environmentError(name, err)
 	}
@@ -69,7 +71,10 @@ func (d *Daemon) serveEnvironments(_ context.Context, c *client, request *wire.M
 			return nil, wire.Errorf(wire.KindBadRequest, "the parameters of %s: %v", request.Method, err)
 		}
 	}
-	found, err := d.config.Environments.List(c.session.query())
+	var found []envbuild.Listed
+	var err error
+	query := c.session.query()
+	recordTurns.Do(func() { found, err = d.config.Environments.List(query) })
 	if err != nil {
 		return nil, wire.Errorf(wire.KindInternal, "listing environments: %v", err)
 	}

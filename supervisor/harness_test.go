@@ -494,7 +494,9 @@ func launchDaemonWith(t *testing.T, options testOptions, command *exec.Cmd) (*se
 		command.Env = os.Environ()
 	}
 	command.Env = append(command.Env, options.Environ...)
-	daemon.command.Stderr = daemon.log
+	if command.Stderr == nil {
+		command.Stderr = daemon.log
+	}
 	output, err := daemon.command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -106,7 +106,8 @@ func (l *logs) exists(environment string) bool {
 	if open {
 		return true
 	}
-	_, err := os.Stat(l.path(environment))
+	var err error
+	logTurns.Do(func() { _, err = os.Stat(l.path(environment)) })
 	return err == nil
 }
 
@@ -226,12 +227,14 @@ func (l *environmentLog) append(content []byte) {
 			Line: levelled(levelWarning, "%d lines lost: the log could not be written", l.lost)})
 		content = append(notice, content...)
 	}
-	err := l.prepare(int64(len(content)))
-	if err == nil {
-		var written int
-		written, err = l.file.Write(content)
-		l.size += int64(written)
-	}
+	var err error
+	logTurns.Do(func() {
+		if err = l.prepare(int64(len(content))); err == nil {
+			var written int
+			written, err = l.file.Write(content)
+			l.size += int64(written)
+		}
+	})
 	if err == nil {
 		l.lost = 0
 		return
@@ -273,7 +276,7 @@ func (l *environmentLog) prepare(more int64) error {
 func (l *environmentLog) read(environment string, lines int, wanted func(*api.LogLine) bool, follow func(api.LogLine)) (kept []api.LogLine, stop func(), err error) {
 	follower := &logFollower{deliver: follow}
 	ran := l.run(func() {
-		kept, err = tailLog(l.path, lines, wanted)
+		logTurns.Do(func() { kept, err = tailLog(l.path, lines, wanted) })
 		if err == nil && follow != nil {
 			l.followers[follower] = struct{}{}
 		}

@@ -59,7 +59,9 @@ func serveForTest(configuration string) int {
 	}
 	defer release()
 	config := options.config()
-	config.Log = zerolog.New(os.Stderr).With().Timestamp().Logger()
+	output := NewLogWriter(os.Stderr)
+	defer output.Close(time.Second)
+	config.Log = zerolog.New(output).With().Timestamp().Logger()
 	config.Ready = func() { fmt.Println("ready") }
 	daemon, err := New(config)
 	if err == nil {

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+
+	"github.com/comfy-supervisor/comfy-supervisor/spawn"
 )
 
 // ownRSS is this process's resident memory in bytes; 0 when it can not be read.
 func ownRSS() int64 {
-	content, err := os.ReadFile("/proc/self/statm")
+	content, err := spawn.ReadProcessFile(os.Getpid(), "statm")
 	if err != nil {
 		return 0
 	}
@@ -25,7 +27,7 @@ func ownRSS() int64 {
 
 // sharedRSS is what of a process's resident memory are pages of shared memory files, in bytes; 0 when it can not be read.
 func sharedRSS(pid int) int64 {
-	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	content, err := spawn.ReadProcessFile(pid, "status")
 	if err != nil {
 		return 0
 	}

@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -277,16 +279,11 @@ func TestAPackThatForksUntilNoProcessIsLeftGoesWithAllOfThem(t *testing.T) {
 	mustCall(t, client, "Echo", nil)
 }
 
-func TestASupervisorThatCanMakeNoProcessSaysSoAndGoesOn(t *testing.T) {
-	options := newTestOptions(t)
-	options.addEnvironment("other")
-	options.Backoff, options.CrashCount = []time.Duration{0}, 100
-	daemon := startSeparateDaemon(t, options)
-	client := connectOperator(t, options)
-	python := mustCall(t, client, "Echo", nil).PythonPID
-	allow := processGroup(t, daemon.command.Process.Pid, 0)
+// askFromMany has fifty clients at once ask for logs, states and answers of the pack's worker, the given Python process.
+func askFromMany(t *testing.T, options testOptions, python int) {
+	t.Helper()
 	var others sync.WaitGroup
-	for range 50 { // who waits for disks takes threads
+	for range 50 {
 		others.Go(func() {
 			other, err := api.Connect(testContext(t), api.Options{Socket: options.config().Socket, Name: "other", Environ: os.Environ()})
 			if err != nil {
@@ -307,6 +304,17 @@ func TestASupervisorThatCanMakeNoProcessSaysSoAndGoesOn(t *testing.T) {
 		})
 	}
 	others.Wait()
+}
+
+func TestASupervisorThatCanMakeNoProcessSaysSoAndGoesOn(t *testing.T) {
+	options := newTestOptions(t)
+	options.addEnvironment("other")
+	options.Backoff, options.CrashCount = []time.Duration{0}, 100
+	daemon := startSeparateDaemon(t, options)
+	client := connectOperator(t, options)
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	allow := processGroup(t, daemon.command.Process.Pid, 0)
+	askFromMany(t, options, python)
 	for _, more := range []int{0, 2} { // no launcher; one that can make no threads
 		allow(more)
 		_, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"})
@@ -322,6 +330,101 @@ func TestASupervisorThatCanMakeNoProcessSaysSoAndGoesOn(t *testing.T) {
 		t.Error(err)
 	}
 	endSeparateDaemon(t, options, daemon)
+}
+
+func TestASupervisorWhoseLogNobodyReadsGoesOn(t *testing.T) {
+	options := newTestOptions(t)
+	options.addEnvironment("other")
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	size, err := unix.FcntlInt(writer.Fd(), unix.F_GETPIPE_SZ, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(os.Args[0])
+	command.Stderr = writer
+	daemon, line := launchDaemonWith(t, options, command)
+	if line != "ready" {
+		t.Fatalf("the daemon said %q", line)
+	}
+	client := connectOperator(t, options)
+	python := mustCall(t, client, "Echo", nil).PythonPID
+	processGroup(t, command.Process.Pid, 0) // a thread per goroutine that waits would be too many
+	if used, err := unix.IoctlGetInt(int(reader.Fd()), unix.TIOCINQ); err != nil || used > size {
+		t.Fatalf("%d bytes in a pipe of %d: %v", used, size, err)
+	} else if _, err := writer.Write(bytes.Repeat([]byte("\n"), size-used)); err != nil {
+		t.Fatal(err)
+	}
+	_ = writer.Close()
+	askFromMany(t, options, python)
+	if _, err := client.Call(testContext(t), api.Call{Environment: "other", Node: "Echo"}); err == nil {
+		t.Error("a worker started where no process can be made")
+	}
+	var log bytes.Buffer
+	var reading sync.WaitGroup
+	reading.Go(func() { _, err = log.ReadFrom(reader) })
+	endSeparateDaemon(t, options, daemon)
+	reading.Wait()
+	if gone := strings.Count(log.String(), "client gone"); err != nil || gone < 50 {
+		t.Errorf("%d clients went, says the log (%v):\n%s", gone, err, log.String())
+	}
+}
+
+func TestLogsOnAFileSystemThatHangsKeepFewThreads(t *testing.T) {
+	l := openLogs(t)
+	threads := func() int {
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(tasks)
+	}
+	before := threads()
+	const count = 100
+	for i := range count {
+		name := fmt.Sprintf("env %d", i)
+		if err := unix.Mkfifo(l.path(name), 0o600); err != nil { // to open one waits for a reader
+			t.Fatal(err)
+		}
+		l.add(api.LogLine{Environment: name, Stream: "stdout", Time: time.Now(), Line: "hello"})
+		log := l.of(name)
+		eventually(t, "the line to be taken", func() bool {
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			return len(log.queue) == 0
+		})
+	}
+	eventually(t, "logs to hang", func() bool { return len(logTurns) == min(cap(logTurns), count) })
+	if more := threads() - before; more > count/4 {
+		t.Errorf("%d threads more for %d logs", more, count)
+	}
+	for i := range count {
+		file, err := os.Open(l.path(fmt.Sprintf("env %d", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if text, err := bufio.NewReader(file).ReadString('\n'); err != nil || !strings.HasSuffix(text, " hello\n") {
+			t.Errorf("got %q, %v", text, err)
+		}
+	}
+}
+
+func TestHostFactsThatAreNoFileAreRefused(t *testing.T) {
+	daemon := startDaemon(t, newTestOptions(t))
+	fifo := filepath.Join(t.TempDir(), "facts")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, "/dev/zero", t.TempDir()} {
+		_, err := api.Connect(testContext(t), api.Options{Socket: daemon.options.config().Socket, Role: api.RoleHost, Name: "host", HostFactsFile: path, Environ: os.Environ()})
+		if failure := wireError(t, err, wire.KindBadRequest); !strings.Contains(failure.Message, "is no file") {
+			t.Errorf("%s: got %v", path, failure)
+		}
+	}
 }
 
 func TestALauncherThatCanMakeNoThreadGoesOn(t *testing.T) {

@@ -196,7 +196,7 @@ func hostFacts(hello api.HelloParams) (facts, state json.RawMessage, err error) 
 	if hello.HostFactsFile == "" {
 		return facts, state, nil
 	}
-	facts, err = os.ReadFile(hello.HostFactsFile)
+	hostTurns.Do(func() { facts, err = readHostFacts(hello.HostFactsFile) })
 	if err != nil {
 		return nil, nil, wire.Errorf(wire.KindBadRequest, "reading the host facts: %v", err)
 	}
@@ -207,6 +207,21 @@ func hostFacts(hello api.HelloParams) (facts, state json.RawMessage, err error) 
 		state = facts
 	}
 	return facts, state, nil
+}
+
+// maxHostFactsBytes is far more than any host has to say.
+const maxHostFactsBytes = 16 << 20
+
+// readHostFacts reads a file that a client names: it may be anything.
+func readHostFacts(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxHostFactsBytes {
+		return nil, fmt.Errorf("%s is no file of at most %d bytes", path, maxHostFactsBytes)
+	}
+	return os.ReadFile(path)
 }
 
 // describeHost keeps what a host says about itself.

@@ -41,7 +41,8 @@ func writeSessionFile(folder string, session sessionFile) error {
 	if err != nil {
 		return fmt.Errorf("recording session %s: %w", session.ID, err)
 	}
-	if err := atomicwriter.WriteFile(filepath.Join(folder, session.ID+".json"), content, 0o600); err != nil {
+	hostTurns.Do(func() { err = atomicwriter.WriteFile(filepath.Join(folder, session.ID+".json"), content, 0o600) })
+	if err != nil {
 		return fmt.Errorf("recording session %s: %w", session.ID, err)
 	}
 	return nil
@@ -49,7 +50,9 @@ func writeSessionFile(folder string, session sessionFile) error {
 
 // removeSessionFile forgets a session.
 func removeSessionFile(folder, id string) error {
-	if err := os.Remove(filepath.Join(folder, id+".json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	var err error
+	hostTurns.Do(func() { err = os.Remove(filepath.Join(folder, id+".json")) })
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("forgetting session %s: %w", id, err)
 	}
 	return nil

@@ -1,8 +1,6 @@
 package supervisor
 
 import (
-	"fmt"
-	"os"
 	"strings"
 
 	"github.com/comfy-supervisor/comfy-supervisor/spawn"
@@ -14,7 +12,7 @@ func startEnviron(process spawn.Process) []string {
 	if process.IsZero() {
 		return nil
 	}
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", process.PID))
+	content, err := spawn.ReadProcessFile(process.PID, "environ")
 	if err != nil || len(content) == 0 {
 		return nil
 	}

@@ -134,7 +134,9 @@ func (d *Daemon) markUsed(w *worker) {
 	if environment.Prefix == "" {
 		return // of a worker that was adopted
 	}
-	if err := d.config.Environments.MarkUsed(environment); err != nil {
+	var err error
+	recordTurns.Do(func() { err = d.config.Environments.MarkUsed(environment) })
+	if err != nil {
 		d.log.Warn().Err(err).Str("environment", environment.Name).Msg("the use of an environment is not noted")
 	}
 }

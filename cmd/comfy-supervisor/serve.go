@@ -70,7 +70,9 @@ func (app *application) serve(ctx context.Context, command *cobra.Command, flags
 	if err != nil {
 		return err
 	}
-	logger, err := newLogger(app.stderr, loaded.LogLevel.Value)
+	output := supervisor.NewLogWriter(logOutput(app.stderr))
+	defer output.Close(lastLinesWait)
+	logger, err := newLogger(output, loaded.LogLevel.Value)
 	if err != nil {
 		return err
 	}
@@ -165,14 +167,22 @@ func daemonConfig(loaded *settings.Settings) (supervisor.Config, error) {
 	}, nil
 }
 
-// newLogger makes the daemon's log: JSON lines, or text on a terminal.
+// lastLinesWait is how long the end of the daemon waits for an output that takes no more of its log.
+const lastLinesWait = 2 * time.Second
+
+// logOutput is where the daemon's log goes: JSON lines, or text on a terminal.
+func logOutput(output io.Writer) io.Writer {
+	if file, ok := output.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return zerolog.ConsoleWriter{Out: output, TimeFormat: time.TimeOnly}
+	}
+	return output
+}
+
+// newLogger makes the daemon's log.
 func newLogger(output io.Writer, level string) (zerolog.Logger, error) {
 	parsed, err := zerolog.ParseLevel(level)
 	if err != nil {
 		return zerolog.Nop(), usageErrorf("log level %q: %w", level, err)
-	}
-	if file, ok := output.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		output = zerolog.ConsoleWriter{Out: output, TimeFormat: time.TimeOnly}
 	}
 	return zerolog.New(output).Level(parsed).With().Timestamp().Logger(), nil
 }
