@@ -19,7 +19,7 @@ func TestTheOwnLogIsWrittenInOrderAndToItsEnd(t *testing.T) {
 	for i := range 1000 {
 		log.Info().Int("number", i).Send()
 	}
-	writer.Close(waitLong)
+	writer.Close(time.Minute)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 1000 || lines[0] != `{"level":"info","number":0}` || lines[999] != `{"level":"info","number":999}` {
 		t.Errorf("%d lines, from %s to %s", len(lines), lines[0], lines[len(lines)-1])
