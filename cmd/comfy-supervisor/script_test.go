@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,10 +49,10 @@ func TestTheCommandLine(t *testing.T) {
 			return os.MkdirAll(filepath.Join(env.WorkDir, "tmp"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"demo-held":       demoHeld,
-			"answered-within": answeredWithin,
-			"nothing-left":    nothingLeft,
-			"exits":           exits,
+			"demo-held":    demoHeld,
+			"answered":     answered,
+			"nothing-left": nothingLeft,
+			"exits":        exits,
 		},
 	})
 }
@@ -117,27 +116,23 @@ func demoHeld(script *testscript.TestScript, negated bool, arguments []string) {
 // answeredAfter is the time of the first answer in what a demonstration printed, as JSON or for people.
 var answeredAfter = regexp.MustCompile(`"first_answer_seconds": ([0-9.]+)|first call was answered ([0-9.]+) s`)
 
-// answered-within SECONDS FILE... wants that the fastest of these demonstrations had its first answer in time: what
-// else the machine does may slow one down.
-func answeredWithin(script *testscript.TestScript, negated bool, arguments []string) {
-	if negated || len(arguments) < 2 {
-		script.Fatalf("usage: answered-within SECONDS FILE...")
+// answered FILE... wants that these demonstrations say when they had their first answer, and logs it. How long that may
+// take is no test's business: another program may have the machine meanwhile.
+func answered(script *testscript.TestScript, negated bool, arguments []string) {
+	if negated || len(arguments) == 0 {
+		script.Fatalf("usage: answered FILE...")
 	}
-	limit, err := strconv.ParseFloat(arguments[0], 64)
-	script.Check(err)
-	var all []float64
-	for _, file := range arguments[1:] {
+	for _, file := range arguments {
 		match := answeredAfter.FindStringSubmatch(script.ReadFile(file))
 		if match == nil {
 			script.Fatalf("%s does not say when the first call was answered", file)
 		}
 		seconds, err := strconv.ParseFloat(match[1]+match[2], 64)
 		script.Check(err)
-		all = append(all, seconds)
-	}
-	script.Logf("first answers after %v s", all)
-	if slices.Min(all) >= limit {
-		script.Fatalf("first answers after %v s, want one before %v s", all, limit)
+		if seconds <= 0 {
+			script.Fatalf("%s says that the first call was answered after %v s", file, seconds)
+		}
+		script.Logf("%s: the first answer after %v s", file, seconds)
 	}
 }
 
