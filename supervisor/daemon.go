@@ -91,9 +91,10 @@ const reservedThreads = 48
 
 // Turns of waiting for files, apart for each place: one whose file system hangs holds up no other.
 var (
-	recordTurns = spawn.NewTurns(4) // records of environments
-	hostTurns   = spawn.NewTurns(4) // what hosts leave in files, and records of their sessions
-	logTurns    = spawn.NewTurns(4)
+	recordTurns  = spawn.NewTurns(4) // records of environments
+	factsTurns   = spawn.NewTurns(4) // what hosts leave in files
+	sessionTurns = spawn.NewTurns(4) // records of sessions
+	logTurns     = spawn.NewTurns(4)
 )
 
 // Run serves until the context ends or a client asks for the end; then it stops every worker and leaves nothing

@@ -196,7 +196,7 @@ func hostFacts(hello api.HelloParams) (facts, state json.RawMessage, err error) 
 	if hello.HostFactsFile == "" {
 		return facts, state, nil
 	}
-	hostTurns.Do(func() { facts, err = readHostFacts(hello.HostFactsFile) })
+	factsTurns.Do(func() { facts, err = readHostFacts(hello.HostFactsFile) })
 	if err != nil {
 		return nil, nil, wire.Errorf(wire.KindBadRequest, "reading the host facts: %v", err)
 	}

@@ -41,7 +41,7 @@ func writeSessionFile(folder string, session sessionFile) error {
 	if err != nil {
 		return fmt.Errorf("recording session %s: %w", session.ID, err)
 	}
-	hostTurns.Do(func() { err = atomicwriter.WriteFile(filepath.Join(folder, session.ID+".json"), content, 0o600) })
+	sessionTurns.Do(func() { err = atomicwriter.WriteFile(filepath.Join(folder, session.ID+".json"), content, 0o600) })
 	if err != nil {
 		return fmt.Errorf("recording session %s: %w", session.ID, err)
 	}
@@ -51,7 +51,7 @@ func writeSessionFile(folder string, session sessionFile) error {
 // removeSessionFile forgets a session.
 func removeSessionFile(folder, id string) error {
 	var err error
-	hostTurns.Do(func() { err = os.Remove(filepath.Join(folder, id+".json")) })
+	sessionTurns.Do(func() { err = os.Remove(filepath.Join(folder, id+".json")) })
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("forgetting session %s: %w", id, err)
 	}
