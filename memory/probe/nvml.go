@@ -145,18 +145,23 @@ func (s *nvmlSource[handle]) identify(device handle, index int, parent string) C
 	return card
 }
 
+// figures reads what changes. A process may load or free between two calls: the least that was free before and after the
+// processes were listed is never more than what belongs to that list, so that nothing which a process has taken of what
+// was promised to it counts as free as well.
 func (s *nvmlSource[handle]) figures(device handle, card *Card) {
 	card.At = time.Now()
-	total, free, reserved, err := s.calls.memory(device)
-	if err != nil {
-		card.Err = fmt.Errorf("card %d (%s): reading its memory: %w", card.Index, card.Device(), err)
+	if !s.memory(device, card) {
 		return
 	}
-	card.Total, card.Free, card.Reserved = toBytes(total), toBytes(free), toBytes(reserved)
+	before := card.Free
 	processes, err := s.calls.processes(device)
 	if err != nil {
 		return // without them a card is still read; what each process holds is then its own word
 	}
+	if !s.memory(device, card) {
+		return
+	}
+	card.Free = min(card.Free, before)
 	card.Attributed = s.ownPIDs
 	for _, process := range processes {
 		if process.Bytes < 0 {
@@ -165,6 +170,17 @@ func (s *nvmlSource[handle]) figures(device handle, card *Card) {
 		}
 		card.Processes = append(card.Processes, process)
 	}
+}
+
+// memory reads what of a card is free; false, with the card's error, when it can not be read.
+func (s *nvmlSource[handle]) memory(device handle, card *Card) bool {
+	total, free, reserved, err := s.calls.memory(device)
+	if err != nil {
+		card.Err = fmt.Errorf("card %d (%s): reading its memory: %w", card.Index, card.Device(), err)
+		return false
+	}
+	card.Total, card.Free, card.Reserved = toBytes(total), toBytes(free), toBytes(reserved)
+	return true
 }
 
 // toBytes keeps absurd figures in range.
