@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, Callable
 
 from comfy_supervisor_worker.wire import decode, values
 from comfy_supervisor_worker.wire.channel import Channel, Message, Waiter
@@ -20,6 +20,18 @@ from comfy_supervisor_worker.wire.transport import SocketTransport
 PROGRAM = os.environ["COMFY_SUPERVISOR_TEST_PROGRAM"]  # the worker's program, laid out
 PACKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "packs")
 LIMIT = 60.0  # seconds after which a test fails instead of waiting
+
+
+def at_once(count: int, function: Callable[[int], object]) -> None:
+    """Calls a function with 0, 1 ... in as many threads, and waits for them. Raises AssertionError for
+    one that does not end.
+    """
+    threads = [threading.Thread(target=function, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+        assert not thread.is_alive(), "a thread waits for ever"
 
 
 class Recorder:

@@ -32,7 +32,7 @@ from comfy_supervisor_worker.wire.frames import (
     pack,
 )
 from comfy_supervisor_worker.wire.transport import SocketTransport
-from harness import LIMIT, Recorder, packet_pair
+from harness import LIMIT, Recorder, at_once, packet_pair
 
 
 class Frames(unittest.TestCase):
@@ -184,12 +184,7 @@ class Channels(unittest.TestCase):
                 if message["result"] != [name, number] or body[::-1] != b"%d-%d" % (name, number):
                     wrong.append((name, number, message))
 
-        threads = [threading.Thread(target=ask, args=(name,)) for name in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LIMIT)
-            self.assertFalse(thread.is_alive(), "a thread waits for ever")
+        at_once(8, ask)
         self.assertEqual(wrong, [])
 
     def test_reading_goes_on_although_the_next_reader_has_what_it_waits_for(self) -> None:
@@ -435,15 +430,7 @@ class Channels(unittest.TestCase):
     def test_frames_beyond_the_sockets_buffer_pass_both_ways_at_once(self) -> None:
         self.far.start()
         body = os.urandom(700_000)
-        threads = []
-        for _ in range(4):
-            threads.append(
-                threading.Thread(target=lambda: self.near.request("echo", 0, body, timeout=LIMIT))
-            )
-            threads[-1].start()
-        for thread in threads:
-            thread.join(LIMIT)
-            self.assertFalse(thread.is_alive())
+        at_once(4, lambda _: self.near.request("echo", 0, body, timeout=LIMIT))
 
     def test_nothing_is_closed_under_a_thread_that_still_writes(self) -> None:
         happened: list[str] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import unittest
 from unittest import mock
 
@@ -13,7 +12,7 @@ from comfy_supervisor_worker.wire.errors import ChannelGone
 from comfy_supervisor_worker.wire.frames import pack
 from comfy_supervisor_worker.wire.pipes import DescriptorTransport, pipe_name
 from comfy_supervisor_worker.wire.wake import Wake
-from harness import LIMIT, Recorder
+from harness import LIMIT, Recorder, at_once
 
 
 class Wakes(unittest.TestCase):
@@ -69,12 +68,7 @@ class Pipes(unittest.TestCase):
                 if message["result"] != [name, number] or len(body) != number * 5000:
                     wrong.append(message)
 
-        threads = [threading.Thread(target=ask, args=(name,)) for name in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LIMIT)
-            self.assertFalse(thread.is_alive())
+        at_once(4, ask)
         self.assertEqual(wrong, [])
         self.near.fail(ChannelGone("the end"))
         self.assertTrue(self.far_recorder.gone.wait(LIMIT))

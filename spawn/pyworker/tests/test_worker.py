@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-import threading
 import time
 import unittest
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from comfy_supervisor_worker.wire.channel import Channel, Waiter
 from comfy_supervisor_worker.wire.opaque import Handle, Opaque
 from comfy_supervisor_worker.wire.errors import RemoteError
-from harness import LIMIT, WorkerProcess
+from harness import LIMIT, WorkerProcess, at_once
 
 
 class WorkerCase(unittest.TestCase):
@@ -539,12 +538,7 @@ class Hostile(unittest.TestCase):
                 if self.worker.call(node, {"value": value}) != (value,):
                     wrong.append(value)
 
-        threads = [threading.Thread(target=call, args=(name,)) for name in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LIMIT)
-            self.assertFalse(thread.is_alive())
+        at_once(6, call)
         self.assertEqual(wrong, [])
 
 
