@@ -34,6 +34,11 @@ func TestAnOwnLogThatNobodyReadsHoldsUpNobodyAndCountsWhatItDrops(t *testing.T) 
 	reader, output := io.Pipe() // takes nothing before it is read
 	writer := NewLogWriter(output)
 	log := zerolog.New(writer)
+	log.Info().Msg("first")
+	begun := make([]byte, 1)
+	if _, err := reader.Read(begun); err != nil { // the rest of the line waits, and so does the writing goroutine
+		t.Fatal(err)
+	}
 	text := strings.Repeat("x", 64<<10)
 	for range 100 {
 		log.Info().Msg(text)
