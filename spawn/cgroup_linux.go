@@ -121,7 +121,7 @@ func cgroupMembers(path string) []int {
 	if !ourCgroup(path) {
 		return nil
 	}
-	content, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+	content, err := readAboutProcesses(filepath.Join(path, "cgroup.procs"))
 	if err != nil {
 		return nil
 	}

@@ -14,10 +14,14 @@ import (
 // processTurns are those of reading about processes: many clients may ask for that at once.
 var processTurns = NewTurns(4)
 
-// ReadProcessFile reads a file of /proc/PID.
-func ReadProcessFile(pid int, name string) (content []byte, err error) {
-	processTurns.Do(func() { content, err = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + name) })
+func readAboutProcesses(path string) (content []byte, err error) {
+	processTurns.Do(func() { content, err = os.ReadFile(path) })
 	return content, err
+}
+
+// ReadProcessFile reads a file of /proc/PID.
+func ReadProcessFile(pid int, name string) ([]byte, error) {
+	return readAboutProcesses("/proc/" + strconv.Itoa(pid) + "/" + name)
 }
 
 // procStat is what /proc/PID/stat says that matters here.

@@ -26,12 +26,15 @@ func readProcessTable() (processTable, error) {
 }
 
 func listPIDs() ([]int, error) {
-	folder, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	defer folder.Close()
-	names, err := folder.Readdirnames(-1)
+	var names []string
+	var err error
+	processTurns.Do(func() {
+		var folder *os.File
+		if folder, err = os.Open("/proc"); err == nil {
+			defer folder.Close()
+			names, err = folder.Readdirnames(-1)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
